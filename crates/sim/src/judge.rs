@@ -152,7 +152,7 @@ impl Judge {
             if entry.index == known + 1 {
                 self.apply_entry(entry);
                 let revision = self.reference.store().current_revision();
-                // The entry was committed in the newest term that has a leader, or in an earlier term.
+                // The entry was committed by the leader of the newest term, or by an earlier leader.
                 let known_in = self.leaders.last_key_value().map_or(entry.term, |(term, _)| *term);
                 let (term, kind) = (entry.term, entry.kind);
                 self.digests.push(Digest { term, kind, sum, revision, known_in });
@@ -285,7 +285,8 @@ impl Judge {
         let expected = read_range(&self.reference.published().view(), &all);
         let expected = match expected {
             Ok(Ok(response)) => translate::range_result(&response),
-            // The reference state has applied a compaction that the member has not applied yet.
+            // The revision cannot be compared, because the reference state has applied a compaction that the member has
+            // not.
             Ok(Err(Refusal::Compacted)) => return,
             Ok(Err(refusal)) => {
                 return self.fail(|| {

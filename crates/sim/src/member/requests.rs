@@ -427,7 +427,8 @@ impl Process {
             };
             self.propose(request, Waiter::Internal, None);
         }
-        // An operator may have disarmed the alarm, or replayed entries may have changed it.
+        // The alarm is checked periodically, because an operator may have disarmed it, or replayed entries may have
+        // changed it.
         if is_quiet {
             self.update_disk_alarm();
         }

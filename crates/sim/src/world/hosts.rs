@@ -361,7 +361,7 @@ impl World {
     fn check_loss(&mut self, host: usize, life: u64) {
         let Some(term) = self.hosts[host].loss_proven_in.take() else { return };
         let Some(process) = self.process(host, life) else { return };
-        // A member that has entered a later term ignores the leader that sent the proof.
+        // A member that has entered a later term may continue, because it ignores the leader that sent the proof.
         if process.status().hard_state.term == term {
             self.judge.fail(|| format!("h{host} continues after proof that its log is lost"));
         }
@@ -428,7 +428,7 @@ impl World {
             return self.end_process(at, hit);
         }
         if hit.power_cut {
-            // The power failed during an operation whose result the process ignores.
+            // The power failed during an operation whose result the process ignores, so the turn itself has succeeded.
             return self.end_process(at, hit);
         }
         self.schedule(at);
