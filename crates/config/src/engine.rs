@@ -1,4 +1,4 @@
-//! The flag `--engine`, which selects the database that holds the data, and the flags that have no meaning with it.
+//! The flag `--engine`, which selects a database for the data, and the flags that have no meaning with `--engine`.
 //!
 //! # Invariants
 //!

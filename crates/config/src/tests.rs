@@ -475,7 +475,7 @@ fn a_log_file_is_rotated_if_rotation_is_enabled() {
     let text =
         format!("log-outputs: [/a]\nenable-log-rotation: true\nlog-rotation-config-json: '{json}'");
     assert_eq!(file(&text).unwrap().config.log.outputs, [rotated]);
-    // The rotation settings have no effect unless rotation is enabled.
+    // Invalid rotation settings are accepted, because they have no effect unless rotation is enabled.
     let idle = config("--log-outputs /a --log-rotation-config-json x").log.outputs;
     assert_eq!(idle, [Output::File("/a".to_owned())]);
 }
