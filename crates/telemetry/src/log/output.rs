@@ -170,7 +170,7 @@ impl Writer {
             }
             batch.clear();
             if let Some(done) = flush {
-                // The caller may have stopped waiting.
+                // The send fails if the caller has stopped waiting.
                 let _outcome = done.try_send(());
             }
         }

@@ -82,12 +82,12 @@ impl ProcessSample {
 
 /// Parses times and memory from `/proc/self/stat`, and the boot time from `/proc/stat`.
 fn parse_stat(own: &str, system: &str) -> ProcessSample {
-    // The process name is in parentheses and may contain spaces and parentheses.
+    // The process name is in parentheses and may itself contain spaces and parentheses, so the last one ends it.
     let fields: Vec<&str> = match own.rsplit_once(") ") {
         Some((_, after)) => after.split_ascii_whitespace().collect(),
         None => Vec::new(),
     };
-    // Field numbers are those in proc(5), where the state, which follows the name, is field 3.
+    // Field numbers are the same as in proc(5). The first field after the name, the state, is field 3.
     let field =
         |number: usize| fields.get(number.wrapping_sub(3)).and_then(|f| f.parse::<f64>().ok());
     let boot = system

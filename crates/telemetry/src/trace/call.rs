@@ -198,7 +198,8 @@ impl Drop for Operation {
         let trace = &self.trace;
         let outer = if self.parent == trace.id { 0 } else { self.parent.0 };
         let (own, order) = (self.id.0, Ordering::Relaxed);
-        // If the operation is not the current one, it ran concurrently with others, and the events belong to those.
+        // If the operation is not the current one, it ran concurrently with other operations, to which the events
+        // belong.
         let is_current = trace.operation.compare_exchange(own, outer, order, order).is_ok();
         let events = &mut trace.notes.lock().events;
         let events = if is_current { std::mem::take(events) } else { Vec::new() };

@@ -6,8 +6,8 @@
 //!
 //! An invalid header is treated as missing. Later versions may add fields after another hyphen.
 
-/// The maximum length of a `tracestate` that is kept, which is the minimum that the standard requires. A longer value
-/// is dropped.
+/// The maximum length of a `tracestate` header in bytes. Longer headers are dropped. The standard requires at least
+/// this maximum.
 const STATE_BYTES_MAX: usize = 512;
 
 /// The flag that marks a call as traced by its caller.

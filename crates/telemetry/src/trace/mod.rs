@@ -150,7 +150,7 @@ impl Tracer {
     }
 
     fn draw(&self) -> u64 {
-        // The step of splitmix64, with which every number occurs once before any number repeats.
+        // The step of splitmix64. With this step, every number occurs once before any number repeats.
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         loop {
             let drawn = mix(self.draws.fetch_add(STEP, Ordering::Relaxed));
