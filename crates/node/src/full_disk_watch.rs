@@ -10,8 +10,7 @@
 //!
 //! # Not here
 //!
-//! A log that cannot be written (`disk_watch`), and raising the alarm, which is an ordinary request
-//! that the caller makes.
+//! A log that cannot be written (`disk_watch`), and raising the alarm, which is an ordinary request by the caller.
 //!
 //! See decision record 0026.
 
@@ -21,8 +20,8 @@ use quorate_raft::{MemberId, NONE, Status};
 
 use crate::disk_watch::successor;
 
-/// Number of election timeouts after which a leader that refuses writes offers leadership again to
-/// one of the voters that did not accept it.
+/// Number of election timeouts after which a leader that refuses writes offers leadership again to a voter that has
+/// declined.
 const OFFERED_AGAIN_AFTER: u64 = 30;
 
 /// An action of a leader without space.

@@ -145,7 +145,7 @@ impl Node {
         if last_index < config.applied {
             return Err(StartError::LogLost { last_index, applied: config.applied });
         }
-        // Applied entries are committed, even if the stored commit index is lower.
+        // Applied entries are committed, so the commit index is raised to the applied index if the stored one is lower.
         let hard_state =
             HardState { commit: config.hard_state.commit.max(config.applied), ..config.hard_state };
         let metadata = SnapshotMetadata {
@@ -375,7 +375,7 @@ impl Node {
 
     fn decide_conf_change(&mut self, decision: ConfChangeDecision) {
         let ConfChangeDecision { index, change, members } = decision;
-        // A snapshot installed in the meantime already covers this change.
+        // A snapshot installed in the meantime already covers this change, so the decision is ignored.
         if index <= self.conf_state_index {
             return;
         }

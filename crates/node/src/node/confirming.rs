@@ -9,9 +9,9 @@ impl Node {
         self.confirmation.note_time(now_millis);
     }
 
-    /// Returns the latest time, as set by [`Node::note_time`], before which no other leader can
-    /// have been elected, because a quorum has answered heartbeats that this leader sent at that
-    /// time or later in its current term. Returns `None` if this member does not lead.
+    /// Returns the latest time, as set by [`Node::note_time`], for which this leader is confirmed: a quorum has
+    /// answered heartbeats that this leader sent at that time or later in its current term, so no other leader can have
+    /// been elected before that time. Returns `None` if this member does not lead.
     #[must_use]
     pub fn confirmed_at(&self) -> Option<u64> {
         let (term, own) = (self.raft.term(), self.raft.id());

@@ -1,5 +1,5 @@
-//! Tests of a follower that receives more than it applies, of a follower that has applied its whole
-//! log, and of the limit on appends that a leader sends ahead of acknowledgements.
+//! Tests of the bounds of a node: the log of a follower that receives entries faster than it applies them, the log of a
+//! follower that has applied all entries, and the appends that a leader sends before earlier appends are acknowledged.
 
 use super::*;
 use quorate_raft::confchange::wire as change_wire;

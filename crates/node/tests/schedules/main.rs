@@ -1,7 +1,7 @@
-//! Random schedules of whole nodes, with slow disks that complete only some of the ordered writes
-//! before a crash, state machines that lag behind their log, snapshots that arrive as images, and a
-//! network that loses, repeats and reorders messages. After every step, the tests check that all
-//! members apply the same entries and that no read misses a write acknowledged before the read.
+//! Tests of whole nodes under random schedules. Slow disks complete only some of the ordered writes before a crash,
+//! state machines lag behind their logs, snapshots arrive as images, and the network loses, repeats and reorders
+//! messages. After every step, the tests check that all members apply the same entries and that no read misses a write
+//! acknowledged before the read.
 //!
 //! A seed determines the run. A failure prints its seed; `QUORATE_SEED` runs only that seed, and
 //! `QUORATE_SEEDS` sets the number of seeds.
