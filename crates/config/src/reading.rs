@@ -63,7 +63,7 @@ pub fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Result<Pa
     Ok(Parsed { config, lines: reading.lines })
 }
 
-/// The state of reading: the arguments, and the log lines so far.
+/// The state while a configuration is read: the arguments, and the log lines so far.
 struct Reading<'a> {
     arguments: &'a [String],
     lines: Vec<Pending>,

@@ -76,8 +76,8 @@ pub enum Effect {
     Persist(Persist),
     /// Send the message to the member `to`. The message may be lost.
     Send(Message),
-    /// Send a snapshot of the current state machine, which must not be older than the message's
-    /// index; then report the outcome with [`crate::Event::SnapshotSent`].
+    /// Send a snapshot of the current state machine, whose applied index must not be lower than the message's index.
+    /// Then report the outcome with [`crate::Event::SnapshotSent`].
     SendSnapshot(Message),
     /// Apply the entries, then report [`crate::Event::Applied`].
     Apply(Applying),

@@ -22,7 +22,7 @@ pub(crate) struct Persistence {
     writing_bytes: u64,
     applications: VecDeque<Application>,
     last_token: u64,
-    /// A hard state that differs from the written one only in its commit index.
+    /// A hard state that differs from the written hard state only in its commit index.
     unwritten: Option<HardState>,
     written: HardState,
     /// Ticks since the start of the node.

@@ -64,7 +64,7 @@ impl SharedSettings {
         pairs(text).find(|(named, _)| *named == name).map(|(_, value)| value.to_owned())
     }
 
-    /// Stores a peer's settings and logs a warning about those that differ.
+    /// Stores a peer's settings, and logs a warning about each setting that differs from this member's.
     pub(crate) fn compare(&self, from: MemberId, headers: &HeaderMap) {
         for difference in self.differences(from, headers) {
             log::warn!(

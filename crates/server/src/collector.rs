@@ -121,7 +121,7 @@ impl Collector {
     }
 }
 
-/// Splits an address into the address to connect to and the host name in the requests.
+/// Returns the place to which the address refers, and the host name for requests to it.
 fn place(address: &str) -> (Place, &str) {
     match address.strip_prefix("unix:") {
         Some(path) => (Place::File(path.strip_prefix("//").unwrap_or(path).into()), "localhost"),

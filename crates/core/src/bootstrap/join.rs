@@ -63,7 +63,7 @@ pub struct AskSameUrls {
 }
 
 impl AskSameUrls {
-    /// Starts to match the members of a cluster with those in the flags.
+    /// Starts to match the members of a cluster with the members in the flags.
     pub(super) fn begin(
         flags: Flags,
         initial: InitialCluster,

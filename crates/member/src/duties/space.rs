@@ -12,7 +12,7 @@
 //! * The alarm for a full disk is raised while `node` refuses writes. It is disarmed when all applied changes are in
 //!   the file, or when another member leads. The alarm stores its cause (`quorate_state::alarm`), so this also holds
 //!   after a restart.
-//! * To bring the file below that percentage, it is defragmented online, once for each change in the number of bytes in
+//! * The file is defragmented online to bring it below that percentage, once for each change in the number of bytes in
 //!   use.
 
 use std::sync::Arc;

@@ -70,7 +70,7 @@ impl FaultReports {
         self.end(End::Removed);
     }
 
-    /// Reports that this member has to fetch its state again, with the reason.
+    /// Reports that this member has to fetch its state again, and the reason.
     pub fn report_rebuild(&self, reason: String) {
         self.end(End::Rebuild(reason));
     }

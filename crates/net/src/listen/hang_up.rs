@@ -314,7 +314,7 @@ mod tests {
             );
         });
         client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-        // The connection of a client that takes a byte now and then stays open.
+        // A connection stays open if its client occasionally takes a byte.
         for _ in 0..10 {
             tokio::time::sleep(LIMIT / 2).await;
             client.read_u8().await.unwrap();

@@ -123,7 +123,7 @@ impl ConnectionPermits {
         !self.small_windows_logged.swap(true, Ordering::Relaxed)
     }
 
-    /// Waits for a permit. While it waits, idle connections are asked to close.
+    /// Waits for a permit. In the meantime, idle connections are asked to close.
     pub(super) async fn take(&self) -> OwnedSemaphorePermit {
         self.waited.fetch_add(1, Ordering::Relaxed);
         let _waiting = Counted::new(&self.waiting);

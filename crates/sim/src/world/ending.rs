@@ -21,8 +21,8 @@ const COMPLETION_MAX: Micros = 10 * SECOND;
 /// The minimum time without requests at the end of a run.
 const QUIET_MIN: Micros = 3 * SECOND;
 
-/// The minimum time without requests at the end of a run with leases. All leases expire in this time, except those with
-/// a very long TTL.
+/// The minimum time without requests at the end of a run with leases. All leases expire in this time, except leases
+/// with a very long TTL.
 const QUIET_WITH_LEASES_MIN: Micros = 18 * SECOND;
 
 /// The maximum delay of a lease's expiry while all members serve requests. Leaders check leases twice a second, and

@@ -1,4 +1,4 @@
-//! Tests of the contents of lines, and of the selection of calls.
+//! Tests of the contents of audit lines, and of the rules that select calls.
 
 use super::*;
 use crate::metrics::{Metrics, MetricsLevel};

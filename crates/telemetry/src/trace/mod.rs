@@ -38,7 +38,7 @@ use crate::metrics::TracingMetrics;
 /// The denominator of the sampling rate.
 const MILLION: u32 = 1_000_000;
 
-/// The share of calls to trace among those without a `traceparent` header.
+/// The share of the calls without a `traceparent` header that are traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// The sampling bound. A trace is sampled if the number in the last 8 bytes of its id, without the lowest bit, is

@@ -296,7 +296,7 @@ async fn the_output_for_a_client_that_does_not_read_is_bounded() {
         .write_all(&frame(kind::WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes()))
         .await
         .unwrap();
-    // The socket accepts 1 MiB, and the streams together have more room.
+    // The socket accepts 1 MiB, which is less than the streams' windows allow in total.
     for stream in (1..).step_by(2).take(60) {
         for bytes in [
             request(stream, "/echo"),

@@ -19,7 +19,7 @@ fn joiner(folder: &TempDir, cluster: &str) -> Config {
     }
 }
 
-/// Returns a member of a two-member cluster that returns these responses about versions.
+/// Starts one member of a cluster of two. The member returns these responses to requests about versions.
 fn member_of_two(cluster_version: &str, downgrade: &str) -> Peer {
     Peer::new(|url| {
         vec![

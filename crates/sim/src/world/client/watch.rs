@@ -270,7 +270,7 @@ impl World {
         }
     }
 
-    /// Serves those watchers of a member that are behind.
+    /// Sends events from the history to a member's watchers that are behind.
     pub(in crate::world) fn catch_up(&mut self, host: usize, life: u64) {
         let is_paused = self.hosts[host].paused_until > self.now;
         let is_same_process = self.hosts[host].life == life && !is_paused;
