@@ -188,7 +188,7 @@ pub struct Config {
     pub initial_cluster: String,
     /// Whether this member founds a new cluster or joins an existing one.
     pub initial_cluster_state: ClusterState,
-    /// The token that makes the ids of this cluster differ from those of other clusters.
+    /// The token that makes the ids of this cluster and its members differ from the ids of other clusters.
     pub initial_cluster_token: String,
     /// The unit in which the retention of automatic compaction is measured.
     pub auto_compaction_mode: CompactionMode,

@@ -141,7 +141,7 @@ impl FeatureGates {
         all.filter_map(|gate| gate.inert().map(|reason| (gate, reason)))
     }
 
-    /// Sets the gates in a list such as `A=true,B=false`, in addition to those already set.
+    /// Sets the gates in a list such as `A=true,B=false`, in addition to the gates that are already set.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Reads a configuration, step by step.
 //!
 //! The command line is parsed first, then the file or the environment. The values are then checked, and finally values
-//! that depend on several others are filled in. An [`Exit`] is returned if the process must end.
+//! that depend on several other values are filled in. An [`Exit`] is returned if the process must end.
 
 use std::io::ErrorKind;
 
@@ -237,7 +237,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Fills in values that depend on others: the advertised host, the initial cluster and the data directory.
+    /// Fills in values that depend on other values: the advertised host, the initial cluster and the data directory.
     fn complete(&mut self, config: &mut Config, surroundings: &dyn Surroundings) {
         let host = surroundings.default_host();
         let mut used = false;

@@ -9,7 +9,7 @@
 //! * Actions that depend on a durable batch (a snapshot, an image for a peer, a response) follow its commit, in order.
 //!   A snapshot's file is durable before its mark is requested. Images of older snapshots are removed only when the
 //!   backend file contains the snapshot.
-//! * Free space is reclaimed in steps of bounded length. A batch waits for at most one of them.
+//! * Free space is reclaimed in steps of bounded length. A batch waits for at most one such step.
 //! * No step is lost when the disk is full: the failed step and all later steps are kept until there is room. Until
 //!   then, acknowledged changes are in the log only.
 //! * Batches that wait for room are dropped once the log contains a leader's snapshot that includes them

@@ -18,7 +18,7 @@
 //! * The log alone decides whether a member is new. The flags about the initial cluster matter only if there is no log
 //!   or an empty one.
 //! * No member starts under an id that was used before with another log. Other members reveal such a use, because they
-//!   list client URLs for a member only after its own log has listed it.
+//!   list a member's client URLs only after that member's own log has listed the member.
 //! * A removed member does not start. A member whose log has lost entries starts only with `--force-new-cluster`.
 //! * A member whose log is empty because of a crash founds the same cluster again, or founds no cluster.
 //!
@@ -161,7 +161,8 @@ impl fmt::Display for Cluster {
     }
 }
 
-/// Returns whether a member has published its client URLs. A member publishes them only after its own log lists it.
+/// Returns whether a member has published its client URLs. A member publishes its client URLs only after its own log
+/// lists the member.
 fn has_published(member: &Member) -> bool {
     !member.client_urls.is_empty()
 }

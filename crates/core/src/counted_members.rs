@@ -23,9 +23,9 @@ use quorate_state::units::MemberId;
 use crate::start::Start;
 
 impl Start {
-    /// Corrects the members of the state to those that consensus counts at the applied index. Returns whether any
-    /// member has changed. Without a known configuration, for example if the snapshot mark does not contain one, the
-    /// members stay as they are.
+    /// Corrects the members of the state to match the members that consensus counts at the applied index. Returns
+    /// whether any member has changed. Without a known configuration, for example if the snapshot mark does not contain
+    /// one, the members stay as they are.
     pub fn correct_members(&self, state: &mut State) -> bool {
         let counted = Counted::at_start(self, state.members());
         let Some(members) = counted.and_then(|counted| counted.of(state.members())) else {

@@ -1,5 +1,5 @@
 //! The leader's periodic work on leases: proposing to revoke expired leases, and checkpointing the remaining time of
-//! long ones.
+//! long leases.
 //!
 //! # Invariants
 //!

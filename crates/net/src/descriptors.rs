@@ -33,7 +33,7 @@ const FILES_AND_DIALED: u64 = 64;
 /// descriptors.
 const DIALED_MORE: u64 = 128;
 
-/// Number of descriptors per runtime, including the one that wakes its thread.
+/// Number of descriptors per runtime, including the descriptor that wakes its thread.
 const PER_RUNTIME: u64 = 3;
 
 /// Minimum number of peer connections. A descriptor limit that leaves room for fewer is refused. Each other member uses

@@ -54,8 +54,8 @@ impl DiskWatch {
     }
 }
 
-/// Returns the voter to which a leader transfers leadership: the one with the longest log among the
-/// eligible voters that have answered recently.
+/// Returns the voter to which a leader transfers leadership: the voter with the longest log among the eligible voters
+/// that have answered recently.
 pub(crate) fn successor(
     status: &Status,
     is_eligible: impl Fn(MemberId) -> bool,

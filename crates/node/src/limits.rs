@@ -5,7 +5,7 @@
 pub const WAITING_PROPOSALS_MAX: usize = 16_384;
 
 /// Maximum bytes of uncommitted or unapplied entries in a leader's log, including entries that other members forwarded.
-/// Beyond the limit, the leader refuses its own proposals and drops forwarded ones.
+/// Beyond the limit, the leader refuses its own proposals and drops forwarded proposals.
 pub const UNCOMMITTED_BYTES_MAX: u64 = 1 << 30;
 
 /// Maximum bytes of committed entries that a follower has not applied. Beyond the limit, the

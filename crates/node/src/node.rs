@@ -145,7 +145,7 @@ impl Node {
         if last_index < config.applied {
             return Err(StartError::LogLost { last_index, applied: config.applied });
         }
-        // Applied entries are committed, so the commit index is raised to the applied index if the stored one is lower.
+        // Applied entries are committed, so a lower stored commit index is raised to the applied index.
         let hard_state =
             HardState { commit: config.hard_state.commit.max(config.applied), ..config.hard_state };
         let metadata = SnapshotMetadata {
@@ -445,8 +445,8 @@ impl Node {
     }
 
     /// Returns whether a message must be dropped because it would extend a log that is already full. The leader sends
-    /// the message again. Entries that replace others are accepted, because the log may need them before its entries
-    /// can be committed.
+    /// the message again. Entries that replace other entries are accepted, because the log may need them before its
+    /// entries can be committed.
     fn has_no_room_for(&self, message: &Message) -> bool {
         message.kind == MessageKind::Append
             && !message.entries.is_empty()

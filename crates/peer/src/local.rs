@@ -119,7 +119,7 @@ impl Local {
     }
 
     /// Removes from a forwarded proposal the entries that members could not apply. In the log, such an entry would stop
-    /// every member, again after each restart. The requests of the removed entries time out.
+    /// every member, and would stop it again after each restart. The requests of the removed entries time out.
     fn refuse_unfit_entries(&self, message: &mut Message) {
         message.entries.retain(|entry| match proposal::check(entry) {
             Ok(()) => true,

@@ -34,7 +34,7 @@ pub struct ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// Takes the most recently used idle connection to this peer URL that appears to be open.
+    /// Of the idle connections to this peer URL that appear to be open, takes the most recently used one.
     pub(crate) fn take(&self, base: &str) -> Option<Sender> {
         let mut idle = self.idle.lock();
         let waiting = idle.get_mut(base)?;

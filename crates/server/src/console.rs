@@ -50,8 +50,8 @@ pub(crate) fn open(config: &Config) -> Result<Option<Console>, StartError> {
 }
 
 /// Returns the member's client URLs. The advertised URLs come first, because the member's certificate is valid for
-/// their hosts. Without TLS, only the URLs of its own listeners are used, so that no password leaves the machine in
-/// plaintext.
+/// their hosts. Without TLS, only the URLs of this member's own listeners are used, so that no password leaves the
+/// machine in plaintext.
 fn endpoints(config: &Config) -> Vec<String> {
     let advertised = config.advertise_client_urls.iter().filter(|url| url.scheme().is_tls());
     let mut endpoints: Vec<String> = Vec::new();

@@ -40,9 +40,9 @@ pub(crate) fn set_origin_of_state(
 }
 
 impl Proof {
-    /// If this member was newly restored, compares it with the members that run etcd, and removes the mark of the
-    /// restore if no difference is found. If the states differ, reports a fault, which stops the member, and never
-    /// returns.
+    /// If this member was newly restored, compares its state with the states of the members that run etcd. If no
+    /// difference is found, removes the restore mark. If the states differ, reports a fault and never returns. The
+    /// fault stops the member.
     pub(crate) async fn give(self) {
         if !restored::is_marked(&*self.disk, &self.dirs).unwrap_or(true) {
             return;

@@ -35,8 +35,8 @@ impl Watchdog {
         (is_meant && !limit.is_zero()).then_some(Self { socket_name, limit })
     }
 
-    /// Sends a notification twice in each period of the limit, provided that `is_alive`, called with the limit, returns
-    /// true. Never returns.
+    /// Sends two notifications within each limit, provided that `is_alive`, called with the limit, returns true. Never
+    /// returns.
     pub async fn keep(self, is_alive: impl Fn(Duration) -> bool) {
         let mut pause = tokio::time::interval(self.limit / 2);
         pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

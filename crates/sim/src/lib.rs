@@ -6,7 +6,7 @@
 //! responses. An operator changes the membership and makes mistakes. A [`judge`] checks the run.
 //!
 //! The seed determines the plan of a run ([`plan`]), and the plan determines every detail of the run ([`world`]). A
-//! failing run is reduced to one with fewer kinds of faults ([`run::shrink`]). The simulator counts the rare states
+//! failing run is reduced to a run with fewer kinds of faults ([`run::shrink`]). The simulator counts the rare states
 //! that its runs reach ([`rare_states`]).
 //!
 //! # Not here

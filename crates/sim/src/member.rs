@@ -147,7 +147,7 @@ impl Fatal {
     }
 }
 
-/// A member's promises to other members, which it must keep even after a crash.
+/// A member's promises to other members. The member must keep them even after a crash.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Promised {
     /// Index of the last entry that the member acknowledged to a leader.

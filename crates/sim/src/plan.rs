@@ -66,7 +66,7 @@ pub enum Kind {
     FullAtSnapshot,
     /// The wall clock of a host steps back before a process starts.
     WallClock,
-    /// The leader's snapshot message names a different index than its image, as can happen with etcd leaders.
+    /// The leader's snapshot message names a different index than its image has, as can happen with etcd leaders.
     OtherIndex,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Only TLS 1.2 suites can be selected. The names of TLS 1.3 suites have no effect. A name unknown to Go is refused
 //! with etcd's text. A suite that Go supports but rustls does not (without forward secrecy, or with CBC) is refused
-//! too, because a server must not silently use suites other than those requested.
+//! too, because a server must not silently use suites other than the requested ones.
 //!
 //! # Not here
 //!

@@ -63,7 +63,7 @@ impl LeaderWatch {
         if leader.peer_urls.is_empty() { Err(RequestError::NoLeader) } else { Ok(leader) }
     }
 
-    /// Waits for the result of a request to the leader. Returns `None` if that member stops leading before it has
+    /// Waits for the result of a request to the leader. Returns `None` if the leader stops leading before it has
     /// responded, so that the caller can ask the new leader. A paused leader might never respond.
     pub async fn while_leading<T>(
         &self,

@@ -9,7 +9,7 @@
 //!
 //! # Not here
 //!
-//! Compactions that an etcd member receives, which still lose the record on etcd members.
+//! Compactions that an etcd member receives. They still lose the record on etcd members.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -361,7 +361,7 @@ impl Drop for Withdrawal<'_> {
 }
 
 /// A proposal in progress. Unless the proposal has succeeded, dropping this value withdraws it and counts it as failed,
-/// whether the call ended with an error, at its deadline, or because the client went away.
+/// whether the call ended with an error, at its deadline, or because the client disconnected.
 struct Ticket<'a> {
     proposer: &'a Proposer,
     request_id: u64,

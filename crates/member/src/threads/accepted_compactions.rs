@@ -1,8 +1,8 @@
 //! Queue of accepted compactions between the applier and the task that hashes the keyspace.
 //!
-//! While one compaction is being hashed, at most one other compaction is queued, because each holds a view of the
-//! keyspace as it was before that compaction. Further compactions are not hashed. etcd does the same: a compaction that
-//! begins before the last one has finished leaves no hash.
+//! While one compaction is being hashed, at most one other compaction is queued, because each queued compaction holds a
+//! view of the keyspace as it was before that compaction. Further compactions are not hashed. etcd does the same: a
+//! compaction that begins before the previous compaction has finished leaves no hash.
 
 use std::sync::Arc;
 

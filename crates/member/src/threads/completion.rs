@@ -32,7 +32,8 @@ use tokio::sync::Notify;
 const DEADLINE_SCAN: Duration = Duration::from_millis(50);
 
 /// Number of consecutive scans without a waiting request after which the scans stop, so that an idle member sleeps. The
-/// next request restarts the scan. Occasional requests keep the scans running, because a restart costs a wake-up.
+/// next request restarts the scan. The number is high enough for occasional requests to keep the scans running, because
+/// a restart costs a wake-up.
 const IDLE_SCANS_MAX: u32 = 20;
 
 /// Identifies one waiting request of one runtime.

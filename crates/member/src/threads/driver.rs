@@ -21,8 +21,8 @@
 //!
 //! At most [`REQUESTS_QUEUED_MAX`](crate::threads::channels::REQUESTS_QUEUED_MAX) requests wait in the queue; further
 //! requests are refused. `admission` bounds the total number of requests, in the queue and after it. Reports of the
-//! other threads use the same queue; their number is bounded by the work given to those threads. The driver never waits
-//! for the log thread's disk writes; `node` bounds their number and their bytes.
+//! other threads use the same queue. The number of reports is bounded by the work given to those threads. The driver
+//! never waits for the log thread's disk writes. `node` bounds the number and the bytes of these writes.
 
 use std::error::Error;
 use std::fmt;

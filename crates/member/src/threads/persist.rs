@@ -8,7 +8,7 @@
 //!
 //! # Not here
 //!
-//! The order of the steps of writing the log: [`quorate_core::Log`].
+//! The order of the steps by which the log is written: [`quorate_core::Log`].
 
 use std::io;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! HTTP/2 over TLS, which carries both gRPC and plain HTTP requests.
 //!
 //! As in etcd, the content type decides: `application/grpc` requests go to gRPC, and others to the HTTP endpoints, if
-//! the listener serves both. If the connection has a client certificate, it is also added to the requests here.
+//! the listener serves both. If the connection has a client certificate, the certificate is also added to the requests
+//! here.
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -126,7 +126,7 @@ impl<R: Registry> Meeting<R> {
     }
 
     /// Returns the number of founders, the registered founders in registration order, and the revision of this list.
-    /// Fails if this member is not among the first `size` founders, or would not be if it registered now.
+    /// Fails if this member is not among the first `size` founders, or would not be among them if it registered now.
     async fn look(&mut self) -> Result<(usize, Vec<Registered>, i64), DiscoveryError> {
         loop {
             let looked = async {

@@ -12,7 +12,7 @@ use quorate_storage::wal::SnapshotMark;
 use super::error::BootError;
 use quorate_telemetry::log;
 
-/// Updates the members in an old backend file with those from the snapshot file and the log.
+/// Updates the members in an old backend file from the snapshot file and the log.
 ///
 /// `marks` are the snapshots that the log lists.
 pub(super) fn repair(

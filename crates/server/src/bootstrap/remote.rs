@@ -1,6 +1,6 @@
 //! Requests from a starting member to running members, for the member list and the versions.
 //!
-//! The parts of a response that are used are validated. A peer that returns an invalid response is treated like one
+//! The parts of a response that are used are validated. A peer that returns an invalid response is treated like a peer
 //! that does not answer.
 
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ async fn ask_members(url: &str, dialer: &Dialer, timeout: Duration) -> Result<Cl
     Ok(Cluster { id, members })
 }
 
-/// Returns whether this member may join members with these versions. At least one of them must report the cluster
+/// Returns whether this member may join members with these versions. At least one member must report the cluster
 /// version, and no reported version may be out of range.
 pub(super) async fn is_compatible(
     question: &AskVersions,

@@ -26,7 +26,7 @@ pub struct Asked {
     pub operation: &'static str,
     /// The key and the range end, as in the request; `None` for an operation without keys.
     pub keys: Option<Keys>,
-    /// Whether the operation may affect keys that the request does not name, such as those of a lease.
+    /// Whether the operation may affect keys that the request does not name, such as the keys of a lease.
     pub concerns_unknown_keys: bool,
     /// The names and values of further fields.
     pub details: Vec<(&'static str, Detail)>,

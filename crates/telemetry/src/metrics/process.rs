@@ -82,7 +82,8 @@ impl ProcessSample {
 
 /// Parses times and memory from `/proc/self/stat`, and the boot time from `/proc/stat`.
 fn parse_stat(own: &str, system: &str) -> ProcessSample {
-    // The process name is in parentheses and may itself contain spaces and parentheses, so the last one ends it.
+    // The process name is in parentheses and may itself contain spaces and parentheses, so the last closing parenthesis
+    // ends the name.
     let fields: Vec<&str> = match own.rsplit_once(") ") {
         Some((_, after)) => after.split_ascii_whitespace().collect(),
         None => Vec::new(),

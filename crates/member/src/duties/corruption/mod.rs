@@ -1,11 +1,11 @@
 //! Detects members whose state differs from the state of the other members, by comparing hashes.
 //!
 //! There are three checks, as in etcd, and a fourth check by which a member checks its own state (`own`).
-//! [`check_before_serving`] compares this member with the other members before it starts to serve, and prevents it from
-//! serving if the states differ. In [`compare_periodically`] the leader compares the whole keyspace with each member.
-//! In [`compare_compactions`] the leader compares the stored hashes of compactions, so that members need no additional
-//! scan. If either of the leader's checks finds a difference, the leader raises an alarm. No writes are accepted until
-//! an operator deactivates the alarm.
+//! [`check_before_serving`] compares this member's state with the other members' states at startup, and prevents this
+//! member from serving clients if the states differ. In [`compare_periodically`] the leader compares its whole keyspace
+//! with each member's keyspace. In [`compare_compactions`] the leader compares the stored hashes of compactions, so
+//! that members need no additional scan. If either of the leader's checks finds a difference, the leader raises an
+//! alarm. No writes are accepted until an operator deactivates the alarm.
 //!
 //! # Bounds
 //!

@@ -155,8 +155,8 @@ impl Membership {
         self.change_members(client, ConfChangeKind::AddNode, id, context).await
     }
 
-    /// Proposes a change. The client is authorised here, after all waits, because the authorisation of a membership
-    /// change is not checked again when the entry is applied.
+    /// Proposes a change. The client is authorised here, after everything that the request waits for, because the
+    /// authorisation of a membership change is not checked again when the entry is applied.
     async fn change_members(
         &self,
         client: &Credentials,

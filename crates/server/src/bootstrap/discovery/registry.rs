@@ -1,7 +1,7 @@
 //! The client of the discovery cluster, which reads, writes and watches a few keys over gRPC.
 //!
 //! Endpoints are tried in turn: after a failure the next call uses the next endpoint. Every failed call may be retried,
-//! because reads have no effect and the only write always writes the same value.
+//! because reads have no side effects and the only write always writes the same value.
 
 use std::future::Future;
 use std::time::Duration;
