@@ -19,27 +19,27 @@ pub(super) struct Draft {
     pub(super) config_file: String,
     /// Whether `--version` is set.
     pub(super) print_version: bool,
-    /// `new` or `existing`, if valid.
+    /// The initial cluster state: `new` or `existing`, if valid.
     pub(super) initial_cluster_state: String,
-    /// `exit` or `proxy`. Only `exit` is still supported.
+    /// The action if discovery fails: `exit` or `proxy`. Only `exit` is still supported.
     pub(super) discovery_fallback: String,
-    /// A version of two numbers; empty if not set.
+    /// The held cluster version, as two numbers; empty if not set.
     pub(super) hold_cluster_version: String,
     /// The name of the minimum TLS version, if valid.
     pub(super) tls_min_version: String,
     /// The name of the maximum TLS version; empty if not set.
     pub(super) tls_max_version: String,
-    /// `periodic` or `revision`, if valid.
+    /// The mode of automatic compaction: `periodic` or `revision`, if valid.
     pub(super) auto_compaction_mode: String,
-    /// `array`; any other value means the map.
+    /// The type of the free list: `array`; any other value means the map.
     pub(super) backend_freelist_type: String,
-    /// `extensive`; any other value means basic.
+    /// The level of detail of the metrics: `extensive`; any other value means basic.
     pub(super) metrics: String,
     /// The name of the logger; only `zap` is valid.
     pub(super) logger: String,
     /// The name of the log level, if valid.
     pub(super) log_level: String,
-    /// `json` or `console`, if valid.
+    /// The format of log lines: `json` or `console`, if valid.
     pub(super) log_format: String,
     /// The names or paths of the log outputs.
     pub(super) log_outputs: Vec<String>,
@@ -53,7 +53,7 @@ pub(super) struct Draft {
     pub(super) audit_log_rotation_config_json: String,
     /// The rules that select the calls for the audit log.
     pub(super) audit_rules: String,
-    /// `drop` or `refuse`.
+    /// The handling of calls while the audit log falls behind: `drop` or `refuse`.
     pub(super) audit_log_overflow: String,
     /// The stages of the removal of the v2 store, which are accepted but have no effect.
     pub(super) v2_deprecation: Vec<String>,

@@ -52,7 +52,7 @@ pub enum Order<T, R> {
     },
     /// Replace the backend file with a snapshot's received image.
     Install {
-        /// The snapshot's last entry.
+        /// The index of the snapshot's last entry.
         index: LogIndex,
         /// The caller that waits for the installation.
         completion: T,
@@ -128,7 +128,7 @@ pub enum Report<T, R> {
     Superseded,
     /// The image of the snapshot at `index` has replaced the backend file.
     Installed {
-        /// The snapshot's last entry.
+        /// The index of the snapshot's last entry.
         index: LogIndex,
         /// The caller that waits for the installation.
         completion: T,
@@ -212,7 +212,7 @@ pub struct BackendWriter<T, R> {
 /// A leader's snapshot that supersedes batches. Batches are dropped until the snapshot's image is installed.
 #[derive(Debug)]
 struct Superseded<T> {
-    /// The snapshot's last entry.
+    /// The index of the snapshot's last entry.
     index: LogIndex,
     /// The callers that wait until the file contains their changes, and are notified after the image is installed.
     completions: Vec<T>,

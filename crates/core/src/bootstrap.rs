@@ -53,7 +53,7 @@ pub struct Identity {
     pub cluster_id: u64,
     /// The member's id in the cluster.
     pub member_id: u64,
-    /// `--name`.
+    /// The name of the member (`--name`).
     pub name: String,
 }
 
@@ -85,17 +85,17 @@ impl Identity {
 /// The flags that affect how a member starts.
 #[derive(Clone, Debug)]
 pub struct Flags {
-    /// `--name`.
+    /// The name of the member (`--name`).
     pub name: String,
-    /// `--initial-cluster-state=existing`.
+    /// Whether the member joins a running cluster (`--initial-cluster-state=existing`).
     pub joins: bool,
-    /// `--force-new-cluster`.
+    /// Whether the member continues as the only member (`--force-new-cluster`).
     pub is_alone: bool,
     /// Whether a discovery service provides the founders.
     pub is_discovered: bool,
-    /// `--max-learners`.
+    /// The maximum number of learners (`--max-learners`).
     pub learner_count_max: usize,
-    /// `--hold-cluster-version`.
+    /// The version above which the cluster version must not rise (`--hold-cluster-version`).
     pub held_version: Option<Version>,
 }
 
@@ -104,7 +104,7 @@ pub struct Flags {
 pub struct InitialCluster {
     /// Names with their peer URLs, sorted by name. The URLs of each member are also sorted.
     pub members: Vec<(String, Vec<String>)>,
-    /// `--initial-cluster-token`.
+    /// The token from which the ids are derived (`--initial-cluster-token`).
     pub token: String,
 }
 

@@ -54,7 +54,7 @@ pub struct Synced {
 pub struct Marked {
     /// The result of syncing earlier appends, if there were any.
     pub synced: Option<Synced>,
-    /// The snapshot's last entry.
+    /// The index of the snapshot's last entry.
     pub index: LogIndex,
 }
 

@@ -33,7 +33,7 @@ use quorate_state::quota::{LEASE_COST, Quota, put_cost, txn_cost};
 /// The limit on the size of the backend file for client writes.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotaHeadroom {
-    /// The quota.
+    /// The quota of the backend file.
     pub quota: Quota,
     /// Bytes below the quota reserved for writes that free space.
     pub headroom_bytes: u64,

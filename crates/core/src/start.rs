@@ -86,7 +86,7 @@ pub enum StartError {
     LogLost {
         /// The segment in which the log ends.
         path: PathBuf,
-        /// The backend file.
+        /// The path of the backend file.
         backend: PathBuf,
         /// The last index of the log.
         last_index: LogIndex,

@@ -129,9 +129,9 @@ pub struct Pace {
 /// The current time, on the clocks of batches and of leases.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// The time for batches and compactions.
+    /// The time on the clock of batches and compactions.
     pub instant: Instant,
-    /// The time for leases.
+    /// The time on the clock of leases.
     pub millis: Millis,
 }
 
@@ -166,9 +166,9 @@ pub enum ApplyError {
          received: check the disk"
     )]
     ImageIndex {
-        /// The last entry that the image contains.
+        /// The index of the last entry that the image contains.
         index: LogIndex,
-        /// The last entry that the snapshot contains.
+        /// The index of the last entry that the snapshot contains.
         snapshot: LogIndex,
     },
     /// The members in a leader's snapshot cannot be read.

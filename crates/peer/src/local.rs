@@ -37,7 +37,7 @@ pub(crate) struct Local {
     pub(crate) consensus: Arc<dyn Consensus>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) backlog: Backlog,
-    /// The runtime of the tasks.
+    /// The runtime on which the transport's tasks run.
     pub(crate) runtime: Handle,
     /// Incremented to reopen all streams.
     pub(crate) reconnects: watch::Sender<u64>,

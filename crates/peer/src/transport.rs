@@ -64,7 +64,7 @@ pub struct Parts {
     pub disk: Arc<dyn Disk>,
     /// The directory in which received snapshots are stored.
     pub snap_dir: PathBuf,
-    /// The metrics.
+    /// The metrics of this member.
     pub metrics: Arc<Metrics>,
     /// The runtime on which all tasks run.
     pub runtime: Handle,

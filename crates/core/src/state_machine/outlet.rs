@@ -76,7 +76,7 @@ pub enum Output<T> {
     },
     /// All entries up to `index` are visible to readers, and their outcomes may be sent.
     Published {
-        /// The last entry.
+        /// The index of the last entry.
         index: LogIndex,
         /// The term of the last entry.
         term: Term,
@@ -115,7 +115,7 @@ pub enum Output<T> {
     },
     /// A snapshot of the applied state is being taken.
     TakingSnapshot {
-        /// The last entry that the snapshot contains.
+        /// The index of the last entry that the snapshot contains.
         index: LogIndex,
     },
     /// Write this batch, then carry out the follow-up actions. Addressed to the backend. This call may block until the
@@ -128,12 +128,12 @@ pub enum Output<T> {
     },
     /// Replace the file with the image of the snapshot at `index`. Addressed to the backend.
     Install {
-        /// The snapshot's last entry.
+        /// The index of the snapshot's last entry.
         index: LogIndex,
     },
     /// A leader's state has replaced this member's state and is visible to readers.
     Installed {
-        /// The last entry that the state contains.
+        /// The index of the last entry that the state contains.
         index: LogIndex,
         /// The term of the last entry.
         term: Term,

@@ -184,7 +184,7 @@ pub(super) fn read_file(disk: &FaultyDisk, path: &Path) -> Vec<u8> {
 /// A member's promises to other members. The member must keep them after a crash.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Promised {
-    /// The last entry that the member has acknowledged to a leader.
+    /// The index of the last entry that the member has acknowledged to a leader.
     pub(super) log: LogIndex,
     /// The last term in which the member has voted or acknowledged anything.
     pub(super) term: Term,

@@ -34,7 +34,7 @@ const IDLE: Duration = Duration::from_millis(5);
 /// Duration above which a sync is logged as a warning.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
 
-/// The log, with metrics and log lines.
+/// Writes the log, updates its metrics and logs its events.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     log: Log,

@@ -259,7 +259,7 @@ mod tests {
             (5, &[(2, 8), (3, 8), (4, 7), (5, 8)], bad),
             (4, &[(2, 8), (3, 8), (4, 8)], bad),
             (4, &[(2, 8), (3, 8)], Verdict::Unknown),
-            // A learner does not count.
+            // A learner's state does not count towards the quorum.
             (3, &[(2, 8), (9, 8)], Verdict::Unknown),
         ] {
             assert_eq!(verdict(own, voters, others), expected, "{voters} voters, {others:?}");
