@@ -1,4 +1,4 @@
-//! Logins and user changes for clients of this member: the work that is done before a request is proposed.
+//! Logins and user changes: the work that this member does for a client before it proposes the client's request.
 //!
 //! The member that receives a password checks or hashes it, so that the log contains only hashes. A login is repeated
 //! if users have changed during the check.
@@ -200,7 +200,8 @@ impl Accounts {
     /// expensive hash.
     async fn hash(&self, client: &Credentials, password: &str) -> Result<String, RequestError> {
         if self.access_control.check_admin(client).is_err() {
-            // Another member may have made this user an administrator a moment ago.
+            // Another member may have made this user an administrator a moment ago, so the check is repeated after a
+            // read barrier.
             self.store.read_barrier().await?;
             self.access_control.check_admin(client)?;
         }
@@ -214,7 +215,7 @@ impl Accounts {
 fn token_prefix() -> Result<String, RequestError> {
     let mut prefix = String::with_capacity(PREFIX_LETTERS);
     let mut bytes = [0; 2 * PREFIX_LETTERS];
-    // Bytes from this limit on are skipped, so that all letters are equally probable.
+    // Random bytes at or above this limit are discarded, so that all letters are equally probable.
     let beyond = u8::MAX - u8::MAX % 52;
     while prefix.len() < PREFIX_LETTERS {
         getrandom::fill(&mut bytes).map_err(|error| {

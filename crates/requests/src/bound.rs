@@ -20,7 +20,7 @@ pub struct Bound {
     freed: Notify,
 }
 
-/// The bound is reached, so no permit was given.
+/// The bound is reached, so no permit was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 

@@ -10,8 +10,8 @@
 //! * A read after a completed [`DataStore::read_barrier`] includes every write that was acknowledged before the barrier
 //!   began.
 //! * The published users, roles, leases, members and alarms ([`AccessControl`](crate::access::AccessControl),
-//!   [`ServerInfo::facts`](crate::ServerInfo::facts)) match the data that a read returns: they are published together
-//!   with it, as `state::auth::AuthReader` describes.
+//!   [`ServerInfo::facts`](crate::ServerInfo::facts)) match the data that a read returns, because they are published
+//!   together with that data, as `state::auth::AuthReader` describes.
 //! * The hub receives every revision once, in order.
 //!
 //! # Permissions
@@ -97,9 +97,9 @@ pub struct Image {
 /// Every method may be called from any connection thread, and none blocks. If the future of an operation is dropped,
 /// the operation may be cancelled or may continue. A write whose future was dropped may therefore still be executed.
 pub trait DataStore: Debug + Send + Sync {
-    /// Waits until a read is linearizable: a read that starts after the wait includes every write that was acknowledged
-    /// before this call. Fails if no server is known to decide the order of writes, or if that server does not respond
-    /// within the request timeout.
+    /// Waits until reads are linearizable: a read that starts after the wait includes every write acknowledged before
+    /// this call. Fails if no server is known to decide the order of writes, or if that server does not respond within
+    /// the request timeout.
     fn read_barrier(&self) -> StoreResult<'_, ()>;
 
     /// Returns the newest revision that reads and watchers of this server see.
@@ -142,8 +142,8 @@ pub trait DataStore: Debug + Send + Sync {
     /// Chooses the id of a lease for a client that provides no id. No other server chooses the same id.
     fn next_lease_id(&self) -> i64;
 
-    /// Returns the revision at which a compaction that a client requests at `revision` is executed: the same revision,
-    /// or an earlier one if other members require it.
+    /// Returns the revision at which a compaction is executed if a client requests it at `revision`. It is `revision`
+    /// itself, or an earlier revision if etcd members would lose a key in a compaction at `revision`.
     fn compaction_point(&self, revision: i64) -> i64;
 
     /// Waits until the compactions executed so far have deleted their records.

@@ -7,11 +7,11 @@ use quorate_state::versions::Version;
 /// The limits set by flags.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Maximum size of an encoded proposal.
+    /// Maximum size of an encoded proposal, in bytes.
     pub request_bytes_max: usize,
     /// Maximum number of operations in a transaction.
     pub txn_ops_max: usize,
-    /// Maximum time that a request waits for the log, or a read for its read barrier.
+    /// Maximum time that a write waits for its outcome, or a read for its read barrier.
     pub request_timeout: Duration,
     /// Maximum time that a request waits for the applier to catch up.
     pub apply_timeout: Duration,
@@ -40,7 +40,8 @@ pub struct Limits {
     /// Whether a lease that exists on this member is renewed without waiting for committed entries
     /// (`FastLeaseKeepAlive`).
     pub renews_at_once: bool,
-    /// Whether this member compares the hashes of compactions while it leads (`CompactHashCheck`).
+    /// Whether this member, while it leads, compares the hashes that the members compute at each compaction
+    /// (`CompactHashCheck`).
     pub compares_compactions: bool,
     /// Whether this member stops and fetches its state again if its state differs from that of a quorum.
     pub rebuilds_itself: bool,

@@ -20,7 +20,7 @@
 //!
 //! At most [`WAITING_PER_USER_MAX`] items of work wait for one authenticated user, and at most [`WAITING_MAX`] in each
 //! queue. Beyond that, work is refused. The share of one source is bounded where its calls are admitted
-//! (`admission::logins`). Work is skipped if its caller no longer waits.
+//! (`admission::logins`). Work is discarded if its caller no longer waits for the result.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -98,7 +98,7 @@ struct Queues {
     user_count: usize,
     logins: LoginTurns,
     login_count: usize,
-    /// Whether the next item is taken from the logins, if a login is waiting.
+    /// Whether the next item comes from the queue of logins, if a login is waiting.
     is_logins_turn: bool,
     /// Number of items refused because a queue was full.
     refused: u64,

@@ -76,7 +76,7 @@ pub fn of_txn(request: &TxnRequest) -> String {
     txn(request).cut()
 }
 
-/// The properties of a write request that the log line of its call contains.
+/// Properties of a write request, for the log line of its call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// The number of changes. For a transaction, the number of operations in the executed branch.

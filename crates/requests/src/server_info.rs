@@ -93,8 +93,8 @@ impl ServerInfo {
         self.facts.look(|facts| facts.members.get(own).is_some_and(|member| member.is_learner))
     }
 
-    /// Returns the version that the cluster version takes into account: the held version if there is one, otherwise the
-    /// version of this server.
+    /// Returns the version that this server contributes to the cluster version: the held version if there is one,
+    /// otherwise its own version.
     pub fn version(&self) -> Version {
         self.limits.held_version.unwrap_or(Version::OWN)
     }
@@ -112,8 +112,8 @@ impl ServerInfo {
     /// Waits until there is a leader. Fails if there has been no leader for an election timeout.
     ///
     /// When the leader's process ends, its followers notice immediately, and a successor is elected within a few ticks
-    /// (decision record 0009). etcd's followers would still accept requests during that time, because they have not
-    /// noticed the loss. Here, those requests wait for the successor.
+    /// (decision record 0009). etcd's followers still accept requests during that time, because they have not noticed
+    /// the loss. Here, such requests wait for the successor.
     pub async fn require_leader(&self) -> Result<(), RequestError> {
         let is_led = self.status.wait_for_leader(self.limits.election_timeout).await;
         if is_led { Ok(()) } else { Err(RequestError::NoLeader) }

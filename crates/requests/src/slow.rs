@@ -6,7 +6,7 @@
 //!
 //! # Not here
 //!
-//! Which writes are traced, and their steps, which depend on the data store (`member::requests::slow_writes`).
+//! The choice of the writes to trace, and their steps. Both depend on the data store (`member::requests::slow_writes`).
 
 use std::time::{Duration, Instant, SystemTime};
 

@@ -2,17 +2,17 @@
 //!
 //! An incomplete request costs its sender nothing, but occupies memory of the member until the sender completes it. The
 //! bytes of requests, including headers, are therefore counted as they arrive, across all connections. The bytes of a
-//! unary call count until it is answered, and those of a stream until its message is complete. A call counts until it
-//! and its response have ended.
+//! unary call count until the call is answered, and the bytes of a stream until the current message is complete. A call
+//! counts until it and its response have ended.
 //!
 //! # At the bound
 //!
-//! The call is refused. A single connection cannot use up a bound: once half of the bound is in use, a connection that
-//! uses a sixteenth of it is refused. Many connections together can still reach a bound. The last eighth of the calls
-//! is reserved for authenticated users, and logins have a bound of their own (`logins`). Clients without credentials
-//! can therefore block neither an administrator nor the login of a user. The bytes of requests smaller than
-//! [`COUNTED_BYTES_MIN`] are not counted. If no bytes of other requests are counted, a request of any size is admitted:
-//! `--max-request-bytes` is then its only limit.
+//! The call is refused. A single connection cannot use up a bound: once half of the bound is in use, new calls are
+//! refused on a connection that uses a sixteenth of the bound. Many connections together can still reach a bound. The
+//! last eighth of the calls is reserved for authenticated users, and logins have a bound of their own (`logins`).
+//! Clients without credentials can therefore block neither an administrator nor the login of a user. The bytes of
+//! requests smaller than [`COUNTED_BYTES_MIN`] are not counted. If no bytes of other requests are counted, a request of
+//! any size is admitted: `--max-request-bytes` is then its only limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,8 +76,8 @@ impl Caller {
         Self::new(Arc::clone(&self.calls))
     }
 
-    /// Begins a call. `is_of_user` returns whether an authenticated user makes the call. It is called only if no calls
-    /// are left except the reserved share.
+    /// Begins a call. `is_of_user` returns whether an authenticated user makes the call. It is called only if only the
+    /// reserved share of calls is left.
     pub fn begin(
         this: &Arc<Self>,
         is_of_user: impl FnOnce() -> bool,

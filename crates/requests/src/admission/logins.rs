@@ -1,9 +1,9 @@
 //! The bound on logins in progress, in total and by source.
 //!
-//! Clients without credentials must be able to log in, and checking a password is slow. Logins therefore have a
-//! bound of their own, which other calls cannot use up. Once half of it is in use, a source that uses a sixteenth of it
-//! is refused. The user name of a login is irrelevant, so failed logins under a user's name do not prevent the user
-//! from logging in from another address.
+//! Clients without credentials must be able to log in, and checking a password is slow. Logins therefore have a bound
+//! of their own, which other calls cannot use up. Once half of this bound is in use, new logins are refused from a
+//! source that uses a sixteenth of it. The user name of a login is irrelevant, so failed logins under a user's name do
+//! not prevent the user from logging in from another address.
 
 use std::collections::BTreeMap;
 use std::fmt;

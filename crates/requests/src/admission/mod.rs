@@ -7,7 +7,7 @@
 //! | [`REQUEST_BYTES_MAX`] | bytes of requests that have arrived | when the request is answered, or the message of a stream is complete | refused |
 //! | `PROPOSALS` (`threads::pending_proposals`) | proposals and their bytes | when the proposal is applied or can no longer be applied | refused |
 //! | [`READS_MAX`] | reads that wait for consensus or the applier | when the read continues or is cancelled | refused |
-//! | [`TOKENS_WAITING_MAX`] | tokens of entries that are not applied yet | when the entries are applied, or after a timeout | treated as invalid |
+//! | [`TOKENS_WAITING_MAX`] | tokens issued by entries that are not applied yet | when the entries are applied, or after a timeout | treated as invalid |
 //! | [`TASKS_MAX`] | queries and commands to core threads | when the task is done | refused |
 //! | [`LIST_BYTES_MAX`] | references to the records of lists | when the client has received the list | waits, then refused |
 //! | [`REPLY_BYTES_MAX`] | bytes of replies and of snapshots | when the client has received them | waits, then refused |
@@ -18,15 +18,15 @@
 //! snapshots. Each bound has series in `/metrics` (`metrics::state`): the amount in use, and the number of refusals.
 //!
 //! Only the memory of a proposal can outlive its request, because an entry stays in a leader's log until it is
-//! committed and applied. The permit of a proposal is therefore kept equally long (`pending_proposals`).
+//! committed and applied. The permit of a proposal is therefore kept until then (`pending_proposals`).
 //!
 //! # Total memory
 //!
 //! In addition to the store, a member uses at most 2.3 GiB for unanswered requests and replies (proposals, requests,
 //! replies, lists), 3 GiB for calls, watchers with their events, and waiters, 1 GiB for received and unread data, 1.5
-//! GiB for the log, and 0.5 GiB for changes that are not in the backend file yet. A single request or reply may exceed
-//! each bound. This total excludes 64 KiB for each connection without a large window, and one response for each watch
-//! stream.
+//! GiB for the log, and 0.5 GiB for changes that are not in the backend file yet. Each bound may be exceeded by a
+//! single request or reply. This total excludes 64 KiB for each connection without a large window, and one response for
+//! each watch stream.
 //!
 //! # Not here
 //!
@@ -55,12 +55,13 @@ pub const TOKENS_WAITING_MAX: u64 = 1_024;
 /// commits and compactions. The threads keep a task even if its caller is cancelled.
 pub const TASKS_MAX: u64 = 1_024;
 
-/// Maximum memory of the references to the records of all long lists, in bytes. A single list may exceed the bound.
+/// Maximum number of bytes of memory for the references from all long lists to their records. A single list may exceed
+/// the bound.
 pub const LIST_BYTES_MAX: u64 = 256 << 20;
 
-/// Maximum bytes of all replies with records that clients have not received yet. A single reply may exceed the bound.
-/// Most of these bytes are pages of the backend file. In the worst case, they are values that have since been
-/// overwritten.
+/// Maximum number of bytes in all replies that contain records and that clients have not received yet. A single reply
+/// may exceed the bound. Most of these bytes are pages of the backend file. In the worst case, they are values that
+/// have since been overwritten.
 pub const REPLY_BYTES_MAX: u64 = 1 << 30;
 
 /// Maximum number of calls on all connections, including watch streams. Each call takes about 10 KiB.
@@ -70,7 +71,7 @@ pub const CALLS_MAX: u64 = 1 << 17;
 /// check at a time.
 pub const LOGINS_MAX: u64 = 1024;
 
-/// Maximum bytes of requests that have arrived but are incomplete or unanswered.
+/// Maximum number of received bytes of all incomplete and unanswered requests.
 pub const REQUEST_BYTES_MAX: u64 = 512 << 20;
 
 /// Maximum memory of the requests that wait for a lock or an election, in bytes, including their keys and values. Each
