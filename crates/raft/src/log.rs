@@ -33,7 +33,7 @@ pub(crate) struct Divergence {
     pub(crate) position: usize,
     /// The identity of that entry.
     pub(crate) id: EntryId,
-    /// The term of the log's own, different entry at that index, if there is one.
+    /// The term of the conflicting entry at that index of the log, if there is one.
     pub(crate) conflicting_term: Option<Term>,
 }
 
@@ -209,9 +209,8 @@ impl<S: Storage> RaftLog<S> {
         self.unstable.append(entries)
     }
 
-    /// Returns the highest index at or below `index` at which this log and another may agree, and
-    /// this log's term at that index, or zero if the term is unknown. The other log's term at
-    /// `index` is at most `term`.
+    /// Returns the highest index, at or below `index`, at which this log and another log may agree. Also returns this
+    /// log's term at that index, or zero if the term is unknown. The other log's term at `index` is at most `term`.
     ///
     /// Terms never decrease along a log, so the logs are certain to differ above the returned
     /// index.

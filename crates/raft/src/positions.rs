@@ -24,7 +24,7 @@ pub(crate) const POSITION_MAX: u64 = u64::MAX >> 1;
 /// A message with any term up to this limit is accepted, regardless of the recipient's own term.
 const TERM_BELIEVED_MAX: Term = Term(1 << 62);
 
-/// How far a term may exceed [`TERM_BELIEVED_MAX`], or the recipient's own term if that is larger.
+/// Maximum amount by which a term may exceed [`TERM_BELIEVED_MAX`] or, if it is larger, the recipient's own term.
 const TERM_STEP_MAX: u64 = 1 << 32;
 
 /// The last term that a member can enter. No member in this term campaigns.
@@ -36,7 +36,7 @@ pub(crate) fn believed_term_max(own: Term) -> Term {
     Term(reach).min(TERM_END)
 }
 
-/// How far a commit index may exceed the end of the recipient's log.
+/// Maximum number of entries by which a commit index may exceed the end of the recipient's log.
 const COMMIT_STEP_MAX: u64 = 1 << 40;
 
 /// Returns the highest commit index that a member whose log ends at `last` accepts.

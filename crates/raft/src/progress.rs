@@ -47,7 +47,7 @@ impl fmt::Display for ProgressState {
     }
 }
 
-/// The replication progress of one member, as recorded by the leader, which also records its own.
+/// The leader's record of one member's replication progress. The leader also keeps a record for itself.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// Highest index up to which the follower's log is known to equal the leader's.

@@ -48,8 +48,7 @@ impl<S: Storage> Raft<S> {
         appended
     }
 
-    /// Replaces every membership change among `entries` that must not be appended now with an empty
-    /// entry.
+    /// Replaces each membership change in `entries` with an empty entry if the change must not be appended now.
     fn admit_conf_changes(&mut self, entries: &mut [Entry]) -> Result<(), StepError> {
         let mut index = self.log.last_index();
         for entry in entries {

@@ -29,7 +29,7 @@ use crate::log_index::LogIndex;
 /// A value that voters acknowledge: a log index or the number of a read. The default value means that the voter has not
 /// acknowledged anything yet.
 pub trait Acknowledged: Copy + Default + Ord {
-    /// The value that never lowers a minimum.
+    /// The highest value, which never lowers a minimum.
     const MAX: Self;
 }
 
@@ -89,8 +89,8 @@ impl MajorityConfig {
         }
     }
 
-    /// Returns the state of a yes-or-no vote. A vote without voters is won, so that an empty half
-    /// has no effect.
+    /// Returns the state of a yes-or-no vote. A vote without voters is won, so that an empty half of a joint
+    /// configuration has no effect.
     pub fn vote_result(&self, vote: impl Fn(MemberId) -> Option<bool>) -> VoteResult {
         let quorum = if self.0.is_empty() { 0 } else { self.0.len() / 2 + 1 };
         let (mut granted, mut missing) = (0, 0);

@@ -24,8 +24,8 @@ impl<S: Storage> Raft<S> {
         if self.has_committed_in_term() {
             self.confirm_leadership_for(request);
         } else {
-            // The read must wait until the leader has committed an entry of its term. The commit index may still be
-            // lower than one that an earlier leader returned for a read, or that this member returned before it
+            // The read must wait until the leader has committed an entry of its term. Until then, the commit index may
+            // be lower than a read index that an earlier leader returned, or that this member returned before it
             // crashed.
             self.parked_reads.push(request);
         }

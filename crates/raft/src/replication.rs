@@ -4,8 +4,8 @@
 //! A leader sends each follower the entries from `next_index` on, together with the identity of the preceding entry. A
 //! follower that has that entry appends the entries and replaces conflicting ones. Otherwise it refuses the append and
 //! returns, as a hint, the position at which the logs may agree. With the hint, finding the last common entry takes at
-//! most one round trip per term in the logs rather than one per entry, because both sides skip all entries whose terms
-//! rule them out.
+//! most one round trip per term in the logs rather than one per entry, because each side uses the terms to rule out
+//! several entries at once.
 //!
 //! An entry is committed once a quorum has it and it belongs to the leader's own term. Committing
 //! it also commits all entries before it.
@@ -297,9 +297,9 @@ impl<S: Storage> Raft<S> {
                 && self.log.committed() > committed
                 && self.acknowledged == acknowledged;
             if is_repeated && self.config.skip_repeated_acknowledgements {
-                // If the first acknowledgement was lost, the next append without a new commit index is acknowledged
-                // again, for example the one after a heartbeat. Only a few unacknowledged appends can come before that
-                // one, because the commit index cannot pass the end of this log.
+                // If the first acknowledgement was lost, this member acknowledges the next append that does not raise
+                // the commit index, such as the append after a heartbeat. Only a few appends can be left unanswered
+                // before that, because the commit index cannot pass the end of this log.
                 return Ok(());
             }
             self.acknowledged = acknowledged;
@@ -343,8 +343,8 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Appends those of the consecutive `entries` that are not in the log yet. The first of
-    /// `entries` is after the commit index, so no committed entry is replaced.
+    /// Appends the part of the consecutive `entries` that is not in the log yet. The first of `entries` is after the
+    /// commit index, so no committed entry is replaced.
     fn append_new(&mut self, mut entries: Vec<Entry>) {
         let Some(divergence) = self.log.divergence(&entries) else { return };
         let EntryId { term, index } = divergence.id;

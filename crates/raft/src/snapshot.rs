@@ -128,9 +128,8 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// Replaces the log and the configuration with a snapshot, unless the log already contains the
-    /// entries that it covers or this member is not in the configuration. Returns whether the log
-    /// was replaced.
+    /// Replaces the log and the configuration with a snapshot, unless the log already contains the entries that the
+    /// snapshot covers, or this member is not in the snapshot's configuration. Returns whether the log was replaced.
     fn restore(&mut self, snapshot: Snapshot) -> Result<bool, StepError> {
         let last = snapshot.last_id();
         if last.index <= self.log.committed() {

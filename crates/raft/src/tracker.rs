@@ -31,8 +31,8 @@ pub struct Configuration {
     pub voters: JointConfig,
     /// Members without a vote.
     pub learners: BTreeSet<MemberId>,
-    /// Outgoing voters that become learners when the joint configuration is left. They cannot be
-    /// learners yet, because a member is never both.
+    /// Outgoing voters that become learners when the joint configuration is left. They cannot be learners yet, because
+    /// a member is never both a voter and a learner.
     pub learners_next: BTreeSet<MemberId>,
     /// Whether the leader leaves the joint configuration automatically.
     pub auto_leave: bool,
@@ -76,7 +76,7 @@ impl fmt::Display for Configuration {
 pub struct InflightLimits {
     /// Maximum number of unacknowledged appends.
     pub count_max: usize,
-    /// Maximum payload bytes of the unacknowledged appends.
+    /// Maximum number of payload bytes of the unacknowledged appends.
     pub bytes_max: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The end of the log whose write has not been reported yet.
+//! The last part of the log, whose write has not been reported yet.
 //!
 //! ```text
 //!   written (Storage)      │ handed out, being written │ not handed out
@@ -25,8 +25,7 @@ use crate::term::Term;
 pub(crate) enum Appended {
     /// The new entries follow the last entry.
     Extended,
-    /// The new entries start at this index and replace all unstable entries and possibly written
-    /// ones.
+    /// The new entries start at this index and replace all unstable entries and possibly some written entries.
     Replaced(LogIndex),
     /// The new entries replace the unstable entries from this index on.
     Truncated(LogIndex),
@@ -37,7 +36,7 @@ pub(crate) enum Appended {
 pub(crate) enum StaleReport {
     /// The entry has already been reported, or a snapshot has replaced it.
     Missing,
-    /// The reported index is that of the pending snapshot.
+    /// The reported index is the index of the pending snapshot.
     IsSnapshot,
     /// The entry was replaced while it was being written. Its replacement has this term.
     Replaced(Term),

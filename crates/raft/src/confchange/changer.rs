@@ -15,8 +15,8 @@
 //!
 //! # Tests
 //!
-//! `tests/` runs external scenario files (`confchange/*.txt`) and a property test that a sequence
-//! of changes in one joint step has the same result as the single changes.
+//! `tests/` runs external scenario files (`confchange/*.txt`) and a property test that several changes in one joint
+//! step have the same result as the same changes made one by one.
 
 use std::collections::BTreeSet;
 

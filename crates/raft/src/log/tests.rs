@@ -51,7 +51,7 @@ struct Model {
     log: RaftLog<MemoryStorage>,
     /// Pending writes, each with the term in which it was returned.
     writes: Vec<(Vec<Entry>, Option<Snapshot>, Term)>,
-    /// The entry before the first one.
+    /// The entry before the first entry of the log.
     before: EntryId,
     entries: Vec<Entry>,
     term: Term,

@@ -1,4 +1,4 @@
-//! Tests of a single member: its output and its refusals.
+//! Tests of a single member: the work that it returns, and the messages and proposals that it refuses.
 
 use super::*;
 use crate::storage::MemoryStorage;
