@@ -85,7 +85,7 @@ pub struct DirectoryWarnings {
 const OWN_CERTIFICATES: &str = "fixtures";
 
 impl DataDir {
-    /// Builds the paths below `root`. The log is in `wal_dir` if it is given.
+    /// Builds the paths below `root`. If `wal_dir` is given, it is the log's directory.
     #[must_use]
     pub fn new(root: &Path, wal_dir: Option<&Path>) -> Self {
         let wal = wal_dir.map_or_else(|| root.join("member").join("wal"), Path::to_path_buf);

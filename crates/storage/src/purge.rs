@@ -1,8 +1,8 @@
 //! Removal of old log segments and old snapshots.
 //!
-//! The server calls [`purge`] every 30 seconds for each kind of file (`--max-wals`,
-//! `--max-snapshots`). Sorting the names sorts the files by age. A log segment is in use while the
-//! log holds its lock (`wal::Wal::release_to`).
+//! The server calls [`purge`] every 30 seconds for each kind of file (`--max-wals`, `--max-snapshots`). Sorting the
+//! names sorts the files by age. A log segment is in use while the log holds the segment's lock
+//! (`wal::Wal::release_to`).
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -11,9 +11,8 @@
 //!
 //! # Order
 //!
-//! The backend is committed first, then [`save`] writes the file, then the log receives the
-//! snapshot's mark. A start ignores a file without a mark. If the file of a mark is missing, older
-//! etcd versions do not start.
+//! The backend is committed first, then [`save`] writes the file, then the log receives the snapshot's mark. A start
+//! ignores a file without a mark. If the log has a mark whose file is missing, older etcd versions refuse to start.
 //!
 //! # Not here
 //!

@@ -312,7 +312,7 @@ impl Wal {
         Ok(self.preparation(step, false).is_some())
     }
 
-    /// Returns whether [`Wal::prepare`] with the same argument has work to do. It reads no file, so an owner that has
+    /// Returns whether [`Wal::prepare`] with the same argument has work to do. No file is read, so an owner with
     /// nothing to prepare can sleep.
     #[must_use]
     pub fn needs_preparation(&self, bytes_max: u64) -> bool {
@@ -344,7 +344,7 @@ impl Wal {
     /// Writes zeros into the next segment, which will be needed soon.
     fn zero_next(&mut self, bytes: u64) -> Result<(), WalError> {
         let Some(mut next) = self.next.take() else { return Ok(()) };
-        // If this fails, the segment is dropped and reserved again when it is needed.
+        // If the write or the sync fails, the segment is dropped and reserved again when it is needed.
         next.tail.write_zeros(bytes).map_err(WalError::io("write", &next.path))?;
         if self.options.sync {
             next.file.sync_data().map_err(WalError::io("sync", &next.path))?;

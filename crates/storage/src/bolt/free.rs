@@ -421,8 +421,8 @@ mod tests {
         let mut free = FreePages::all_free(PageId(50));
         assert_eq!(free.allocate(48), PageId(2));
         let mut pending = PendingPages::default();
-        // Snapshot 4 is held. Transaction 5 replaces page 10 with page 11, and transaction 6
-        // replaces page 11 with page 12.
+        // Snapshot 4 is still alive. Transaction 5 replaces page 10 with page 11, and transaction 6 replaces page 11
+        // with page 12.
         pending.committed(TxId(5), &[run(11, 1)], vec![run(10, 1)]);
         pending.committed(TxId(6), &[run(12, 1)], vec![run(11, 1)]);
         pending.release(&[TxId(4)], &mut free);

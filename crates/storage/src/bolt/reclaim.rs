@@ -1,4 +1,4 @@
-//! Online reclamation of space, for which bbolt needs an offline copy.
+//! Online reclamation of space. bbolt can reclaim space only by copying the file offline.
 //!
 //! The lowest free pages are allocated first, so rewriting a page moves it down while there is a free run below it. A
 //! *pass* walks all trees in key order and rewrites pages in small write transactions. It rewrites all pages at or
@@ -78,7 +78,7 @@ impl Db {
 
     /// Drops an unfinished round, so that the next step begins a new round.
     ///
-    /// The unfinished round may already have passed places where space has become free since.
+    /// The unfinished round may already have passed places where space has since become free.
     pub fn restart_reclaim(&self) {
         self.shared.writer.lock().pass = None;
     }

@@ -31,8 +31,8 @@ pub struct Options {
     pub read_only: bool,
     /// The page size of a new file, in bytes. An existing file keeps its page size.
     pub page_bytes_new: usize,
-    /// Whether commits do not wait for the disk. Intended for files that are not needed after the
-    /// machine stops.
+    /// Whether commits return without waiting for the disk. Intended for files that are not needed after the machine
+    /// stops.
     pub no_sync: bool,
     /// The number of additional bytes by which a file is extended when it has to grow.
     pub growth_bytes: u64,

@@ -60,9 +60,8 @@ impl FileChange {
         }
     }
 
-    /// Reduces a change whose sync failed to the bytes that are still undecided. These are the
-    /// bytes within the file that no later durable change has overwritten. Returns whether there
-    /// are any.
+    /// Reduces a change whose sync failed to the bytes that are still undecided. These are the bytes within the file
+    /// that no later durable change has overwritten. Returns whether any bytes are undecided.
     pub(super) fn outlives(&mut self, durable: &[Self], len: u64) -> bool {
         let count = self.after.len();
         self.before.resize(count, 0);

@@ -97,9 +97,9 @@ impl Wal {
 
     /// Opens a log for writing, and returns its content after the snapshot `start`.
     ///
-    /// All segments from `start` on are locked. If the log ends in a torn record, the last segment
-    /// is copied to `<name>.broken` and truncated, once. Other damage is an error. The bytes after
-    /// the last record are zeroed, and everything that was read is durable on return.
+    /// All segments from `start` on are locked. If the log ends in a torn record, the last segment is copied to
+    /// `<name>.broken` and truncated. Only one such repair is attempted. Other damage is an error. The bytes after the
+    /// last record are zeroed, and everything that was read is durable on return.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,

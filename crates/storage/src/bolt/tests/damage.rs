@@ -239,8 +239,7 @@ fn a_page_whose_overflow_is_too_large_is_reported_before_it_is_freed() {
         std::fs::write(place.path(), bytes).unwrap();
     };
     let is_leaf = |page: usize| sound[page * 1024 + 8] == 2 && sound[page * 1024 + 12] == 0;
-    // The damaged leaf claims other pages as its overflow, which opening detects if all leaves are
-    // read.
+    // The damaged leaf claims other pages as its overflow. Opening the file detects this if all leaves are read.
     let claims = |page: usize| {
         damaged(page);
         matches!(exercise(&place, false), Err(BoltError::Corrupt { reason, .. }) if reason.contains("twice"))

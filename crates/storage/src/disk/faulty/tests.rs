@@ -1,4 +1,4 @@
-//! Tests of ended processes, power cuts and faults.
+//! Tests of the simulated disk: the state of its files after a process ends, after a power cut, and after a fault.
 
 use std::fs;
 

@@ -459,7 +459,7 @@ fn run_with_snapshots(disk: &FaultyDisk, dir: &Path) -> u64 {
         for round in 1..=4 {
             for _ in 0..3 {
                 let next = entry(promised + 1, 1, &[1; 1500]);
-                // The commit index is still that of the previous round.
+                // The commit index has not changed since the previous round.
                 wal.save(Some(&state(1, 1, committed.commit)), &[next])?;
                 promised += 1;
                 purge();
