@@ -126,8 +126,8 @@ impl Alarms {
     }
 
     /// Returns the action that a member proposes for its own NOSPACE alarm, or `None` if there is nothing to do. The
-    /// member raises the alarm while it `refuses_writes` because its disk is full, and deactivates it afterwards if the
-    /// full disk is the only cause.
+    /// member raises the alarm while it `refuses_writes` because its disk is full, and deactivates the alarm afterwards
+    /// if the full disk is the only cause.
     #[must_use]
     pub fn due_for_disk(&self, member: MemberId, refuses_writes: bool) -> Option<AlarmAction> {
         let own = Alarm { member, kind: AlarmType::Nospace as i32 };

@@ -8,8 +8,8 @@
 //! # Not here
 //!
 //! Deciding when to propose a version (`member::versions`). A downgrade does not check whether the older version can
-//! read the write-ahead log, because the version of the oldest supported file can read every entry that a client can
-//! cause.
+//! read the write-ahead log, because even the oldest supported version can read every entry that a client's request can
+//! create.
 
 use bytes::Bytes;
 pub use quorate_version::Version;
@@ -104,7 +104,7 @@ pub enum StorageVersionError {
     /// No migration from or to this version exists.
     #[error("version \"{0}\" is not supported")]
     Unsupported(Version),
-    /// The major version differs from that of this server.
+    /// The major version differs from this server's major version.
     #[error("changing major storage version is not supported")]
     Major,
     /// The stored text is not a valid version.

@@ -29,13 +29,13 @@ use crate::units::{LeaseId, Millis};
 use crate::versions::{Version, Versions};
 use crate::watch::Source;
 
-/// Whether the tables from which a replica restarts continue what it has followed before.
+/// Whether the tables from which a replica restarts continue the history that the replica has followed so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumedHistory {
-    /// They do. Watchers continue from their positions.
+    /// The tables continue that history. Watchers continue from their positions.
     Same,
-    /// They do not, because the database has lost committed batches. Watchers may have received the lost changes, so
-    /// they are cancelled.
+    /// The tables contain a different history, because the database has lost committed batches. Watchers may have
+    /// received the lost changes, so the watchers are cancelled.
     Different,
 }
 
@@ -56,7 +56,7 @@ pub struct CommittedBatch<'a> {
 
 impl State {
     /// Returns the state of a keyspace in a database, with an empty working set. `rows` are the rows as of the newest
-    /// revision, and `attachments` the keys of live records that name a lease, each with that lease.
+    /// revision. `attachments` are the keys of live records that name a lease, each with that lease.
     pub fn of_database(
         rows: &Rows,
         attachments: Vec<(Bytes, LeaseId)>,
@@ -67,8 +67,8 @@ impl State {
         let versions = versions_in(rows, applied.1)?;
         let store = Store::working_set(revision, rows.compacted_revision()?, options.store);
         let mut loaded = load_rows(rows, versions, store, attachments, applied)?;
-        // The rows of an imported snapshot may contain checkpoints, which the engine never updates. A lease that ended
-        // after its checkpointed lifetime would end earlier than the answers to its renewals promise.
+        // The rows of an imported snapshot may contain checkpoints, which the engine never updates. If a lease ended
+        // after its checkpointed lifetime, it would end earlier than the responses to its renewals have promised.
         loaded.forget_checkpoints();
         Ok(Self::assemble(loaded, options))
     }
@@ -133,7 +133,7 @@ impl State {
     }
 
     /// Replaces the whole state with the rows and the revision of the database, because this server has missed batches,
-    /// or the database has lost some.
+    /// or the database has lost committed batches.
     pub fn resume(
         &mut self,
         rows: &Rows,
@@ -167,7 +167,7 @@ impl State {
     }
 
     /// Follows the batch's changes to leases and to the keys attached to them. A lease that ends in the batch keeps its
-    /// keys until the batch's changes to keys have been followed, as it does on the sequencer.
+    /// keys until the batch's changes to keys have been followed, as on the sequencer.
     fn follow_leases(&mut self, batch: &CommittedBatch<'_>, rows: &Rows, now: Millis) {
         let mut ended = Vec::new();
         for change in batch.rows {

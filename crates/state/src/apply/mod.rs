@@ -112,8 +112,7 @@ pub struct EntryMeta {
     pub now: Millis,
     /// The size of the backend file in bytes, for the quota.
     pub file_bytes: u64,
-    /// Whether a client of this member waits for the outcome. If not, work needed only for the
-    /// response is skipped.
+    /// Whether a client of this member waits for the outcome. If not, work that only the response needs is not done.
     pub reply_wanted: bool,
 }
 
@@ -163,8 +162,8 @@ pub enum Response {
     LeaseCheckpoint(pb::LeaseCheckpointResponse),
     Alarm(pb::AlarmResponse),
     AuthStatus(pb::AuthStatusResponse),
-    /// A user was authenticated. The token is empty if the entry created no token. The revision is that of the auth
-    /// store at the time of authentication.
+    /// A user was authenticated. The token is empty if the entry created no token. The revision is the auth store's
+    /// revision at the time of authentication.
     Authenticated {
         response: pb::AuthenticateResponse,
         auth_revision: u64,

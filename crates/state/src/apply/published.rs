@@ -118,8 +118,8 @@ impl State {
         self.publish_with(|| {});
     }
 
-    /// Publishes like [`State::publish`], and calls `reveal` when the changes become visible to readers: after watchers
-    /// can no longer be registered, and before events are delivered.
+    /// Publishes like [`State::publish`], and calls `reveal` when the changes become visible to readers. At that
+    /// moment, no watcher can be registered, and no event has been delivered yet.
     pub(super) fn publish_with(&mut self, reveal: impl FnOnce()) {
         self.auth.begin_publication();
         let mut publication = self.hub.publication();

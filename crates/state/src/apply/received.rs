@@ -34,7 +34,7 @@ pub struct SnapshotPosition {
 /// Why an image is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceivedFault {
-    /// The file is not a valid image, or its entries are not those of the snapshot.
+    /// The file is not a valid image, or it does not contain the same entries as the snapshot.
     #[error(transparent)]
     Image(#[from] ImageFault),
     /// The image cannot be read.

@@ -13,8 +13,8 @@
 //!
 //! # Bound
 //!
-//! There are at most [`TOKENS_MAX`] tokens. Beyond that, the oldest are dropped, and their clients
-//! must authenticate again.
+//! There are at most [`TOKENS_MAX`] tokens. Beyond that, the oldest tokens are dropped, and their clients must
+//! authenticate again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -153,7 +153,7 @@ impl Tokens {
         }
     }
 
-    /// Returns the number of tokens in memory. Expired ones are included until they are checked.
+    /// Returns the number of tokens in memory. Expired tokens are included until they are dropped.
     #[must_use]
     pub fn count(&self) -> usize {
         self.table.lock().tokens.len()

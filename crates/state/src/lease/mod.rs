@@ -109,8 +109,7 @@ impl Lessor {
         lessor
     }
 
-    /// Replaces all leases with those of a received store. Handles stay valid, and the clocks are
-    /// stopped.
+    /// Replaces all leases with the leases of a received store. Handles stay valid, and the clocks are stopped.
     pub fn replace(
         &mut self,
         records: impl IntoIterator<Item = LeaseRecord>,

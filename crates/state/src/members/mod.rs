@@ -412,7 +412,7 @@ impl Members {
     }
 
     /// Returns the rows of the members in the raft configuration, with the learners marked. In etcd, the rows can
-    /// differ from the raft configuration. An update of a learner's URLs turns its row into that of a voter, some
+    /// differ from the raft configuration. An update of a learner's URLs turns its row into the row of a voter, some
     /// versions did not store promotions, and old restores left rows of former members. Returns `None` if a member of
     /// the configuration has no row.
     #[must_use]

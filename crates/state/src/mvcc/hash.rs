@@ -49,9 +49,9 @@ impl View {
         self.hash_kv_to_compare(revision, None)
     }
 
-    /// Returns a hash as [`View::hash_kv`] does, for comparison with the hash of another member, which takes the
-    /// compaction at `compact_revision` into account. If this is the newest compaction of this member, a remembered
-    /// hash is returned only if it takes the same compaction into account. Otherwise, the hash is computed.
+    /// Returns a hash as [`View::hash_kv`] does, for comparison with another member's hash that takes the compaction at
+    /// `compact_revision` into account. If that compaction is also this member's newest, a remembered hash is returned
+    /// only if it takes that compaction into account, too. If no remembered hash can be returned, the hash is computed.
     pub fn hash_kv_to_compare(
         &self,
         revision: i64,

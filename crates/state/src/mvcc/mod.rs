@@ -75,10 +75,10 @@ use crate::schema::{Bucket, meta};
 /// Memory limits of the keyspace, excluding its index.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// Bytes of records that stay in memory after they are in the file. Other records are read from
-    /// the mapped file, which takes about a microsecond longer for each record.
+    /// Maximum number of bytes of records that stay in memory after they are written to the file. Other records are
+    /// read from the mapped file, which takes about a microsecond longer for each record.
     pub window_bytes_max: usize,
-    /// Bytes of records that are read into memory at a restart.
+    /// Maximum number of bytes of records that are read into memory at a restart.
     pub recovered_bytes_max: usize,
 }
 

@@ -242,9 +242,9 @@ impl Hub {
         }
     }
 
-    /// Switches to a store that does not continue the previous one: its revisions may contain other changes than those
-    /// that the watchers have received, and its newest revision may be lower. Therefore all watchers are cancelled. As
-    /// after a compaction, their clients read the keyspace again.
+    /// Switches to a store that does not continue the previous one: its revisions may differ from the revisions that
+    /// the watchers have received, and its newest revision may be lower. Therefore all watchers are cancelled. As after
+    /// a compaction, their clients read the keyspace again.
     pub fn replace_history(&self, source: Arc<dyn Source>, current_revision: i64) {
         let mut state = self.lock();
         *self.shared.source.write() = source;

@@ -10,8 +10,8 @@ pub struct WatchLimits {
     pub catch_up: CatchUpLimits,
     /// Maximum memory of all watchers in bytes, including their keys. Further watchers are refused.
     pub watcher_bytes_max: usize,
-    /// Maximum bytes of events that are queued and not yet taken, over all streams. At this bound,
-    /// a stream receives events, whether new or from history, only if its queue is empty.
+    /// Maximum number of bytes of events that are queued and not yet taken, over all streams. At this bound, a stream
+    /// receives events, whether new or from history, only if its queue is empty.
     pub held_bytes_max: usize,
 }
 
@@ -29,7 +29,7 @@ impl Default for WatchLimits {
 /// Limits of the queue of one stream. An empty queue always accepts one response.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
-    /// Maximum bytes of queued events.
+    /// Maximum number of bytes of queued events.
     pub bytes_max: usize,
     /// Maximum number of queued responses. Watchers that receive the same events together count
     /// once.
@@ -54,8 +54,8 @@ pub struct CatchUpLimits {
     pub pass_changes: usize,
     /// Maximum number of revisions that may be read while the hub is locked.
     pub locked_revisions_max: i64,
-    /// Maximum bytes that may be read and copied while the hub is locked. A larger revision is read
-    /// without the lock.
+    /// Maximum number of bytes that may be read and copied while the hub is locked. A larger revision is read without
+    /// the lock.
     pub locked_bytes_max: usize,
 }
 

@@ -56,7 +56,7 @@ impl Model {
         self.end(revision);
     }
 
-    /// Executes a command and compares the response of the state with that of the model.
+    /// Executes a command, and compares the state's response with the model's response.
     pub(super) fn check(&mut self, command: &Command, response: &Response) {
         let start = self.revision;
         let end = match (command, response) {

@@ -212,7 +212,7 @@ fn transaction() -> impl Strategy<Value = pb::TxnRequest> {
     txn_of(prop_oneof![4 => op, 1 => nested].boxed())
 }
 
-/// Sets the revision of each range that names one to `revision`, the newest revision before the
+/// Replaces the revision in each range that names a revision with `revision`, the newest revision before the
 /// transaction.
 fn name_revision(request: &mut pb::TxnRequest, revision: i64) {
     for operation in request.success.iter_mut().chain(&mut request.failure) {
