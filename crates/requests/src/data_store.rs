@@ -175,7 +175,7 @@ pub trait DataStore: Debug + Send + Sync {
     fn hash<'a>(&'a self, client: &'a Credentials) -> StoreResult<'a, u32>;
 
     /// Returns the newest revision, and the hash of all records up to a revision, for an administrator. The hash equals
-    /// that of etcd and of every other server that has compacted at the same revision.
+    /// the hash of etcd, and of every other server that has compacted at the same revision.
     fn hash_kv<'a>(
         &'a self,
         client: &'a Credentials,
@@ -188,7 +188,7 @@ pub trait DataStore: Debug + Send + Sync {
     /// Returns free space to the file system. Reads and writes continue meanwhile.
     fn defragment(&self) -> StoreResult<'_, Defragmented>;
 
-    /// Subscribes to whether the health service reports this server as serving.
+    /// Subscribes to the state of the health service: whether it reports this server as serving.
     fn serving(&self) -> watch::Receiver<bool>;
 
     /// Makes another server the leader. Fails unless this server is the leader. The wait for the new leader has no

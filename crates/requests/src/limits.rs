@@ -17,7 +17,7 @@ pub struct Limits {
     pub apply_timeout: Duration,
     /// Interval between progress notifications to watchers.
     pub progress_interval: Duration,
-    /// Size limit of the backend in bytes, as reported by status. Negative if there is no limit.
+    /// Size limit of the backend in bytes, as reported in status responses. Negative if there is no limit.
     pub quota_configured: i64,
     /// Number of bytes below the quota that are reserved for writes that free space.
     pub quota_headroom: u64,
@@ -43,7 +43,7 @@ pub struct Limits {
     /// Whether this member, while it leads, compares the hashes that the members compute at each compaction
     /// (`CompactHashCheck`).
     pub compares_compactions: bool,
-    /// Whether this member stops and fetches its state again if its state differs from that of a quorum.
+    /// Whether this member stops and fetches its state again if its state differs from the state of a quorum.
     pub rebuilds_itself: bool,
     /// Whether the health service reports "not serving" during a defragmentation (`StopGRPCServiceOnDefrag`).
     pub unhealthy_on_defragmentation: bool,

@@ -140,7 +140,7 @@ impl Turns {
         }
     }
 
-    /// Takes the oldest item of the name whose turn it is, and moves the name to the end.
+    /// Takes the oldest item of the name whose turn it is, and moves that name to the end of the turn order.
     fn take(&mut self) -> Option<Work> {
         let name = self.order.pop_front()?;
         let waiting = self.by_name.get_mut(&name)?;
@@ -162,7 +162,7 @@ impl LoginTurns {
         self.by_source.entry(source).or_default().add(name, work);
     }
 
-    /// Takes the next item of the source whose turn it is, and moves the source to the end.
+    /// Takes the next item of the source whose turn it is, and moves that source to the end of the turn order.
     fn take(&mut self) -> Option<Work> {
         let source = self.order.pop_front()?;
         let names = self.by_source.get_mut(&source)?;
@@ -222,8 +222,8 @@ impl Queues {
 }
 
 impl Passwords {
-    /// Creates the queues. Passwords are hashed at `cost`, or at the default cost if `cost` is invalid. The threads use
-    /// at most half of the cores.
+    /// Creates the queues. Passwords are hashed with the bcrypt cost `cost`, or with the default cost if `cost` is
+    /// invalid. The threads use at most half of the cores.
     #[must_use]
     pub(crate) fn new(cost: u32) -> Self {
         let cost = if COSTS.contains(&cost) {
