@@ -1,5 +1,5 @@
-//! Pending effects of a [`Ready`](crate::Ready): the changes that the core makes once the
-//! application has done its work.
+//! Pending effects of a [`Ready`](crate::Ready): the changes that the core makes once the application has done the work
+//! in the `Ready`.
 
 use crate::log_index::LogIndex;
 use crate::message::Message;

@@ -141,8 +141,8 @@ impl ConfChangeV2 {
         }
     }
 
-    /// Returns whether the change only leaves a joint configuration. Proposals are checked with this method only;
-    /// stricter callers also check [`passage`](Self::passage).
+    /// Returns whether the change only leaves a joint configuration. Proposals are checked with this method only, which
+    /// ignores the transition. [`passage`](Self::passage) also takes the transition into account.
     pub(crate) fn is_leave_request(&self) -> bool {
         self.changes.is_empty()
     }

@@ -185,7 +185,7 @@ impl<S: Storage> Raft<S> {
     pub(crate) fn forget_leader(&mut self) {
         if self.config.read_only == crate::ReadOnlyOption::LeaseBased {
             // With lease-based reads, the leader relies on its followers not to help elect another leader, so they must
-            // not forget it.
+            // not forget the leader.
             note!(self, Error, "ignoring MsgForgetLeader due to ReadOnlyLeaseBased");
         } else if self.leader != NONE {
             note!(

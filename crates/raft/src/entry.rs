@@ -3,9 +3,8 @@
 //! The payload of an entry is a [`Bytes`] handle, so copying an entry into a message or a
 //! [`Ready`](crate::Ready) copies a few words and never the payload.
 //!
-//! Sizes are those of the protobuf encoding that peers and the write-ahead log use, because the
-//! limits in [`Config`](crate::Config) count those bytes. The encoding itself is implemented
-//! elsewhere.
+//! Sizes refer to the protobuf encoding that peers and the write-ahead log use, because the limits for one message and
+//! for one `Ready` in [`Config`](crate::Config) count encoded bytes. The encoding itself is implemented elsewhere.
 
 use bytes::Bytes;
 use quorate_protobuf::varint_len;

@@ -138,8 +138,8 @@ pub enum StepError {
         /// The last index of this member's log.
         last_index: LogIndex,
     },
-    /// The leader lacks entries that are committed on this member. Members that had lost those
-    /// entries elected it.
+    /// The leader lacks entries that are committed on this member. It was elected by members that had lost those
+    /// entries.
     #[error(
         "leader {leader:x} has an entry of term {term} at index {index} of its log, which contradicts the \
          entry of term {own_term} that is committed at index {own_index} on this member: the cluster has \

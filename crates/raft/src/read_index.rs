@@ -1,10 +1,9 @@
 //! Linearizable reads: finds an index such that a read is not stale if the state machine has
 //! applied entries up to that index (Raft thesis, section 6.4).
 //!
-//! A leader records its commit index when a request arrives. It answers once it is certain that it
-//! was the leader at that moment: in `Safe` mode after a quorum has answered a later heartbeat, and
-//! in `LeaseBased` mode at once, because it holds a lease. Other members forward requests to the
-//! leader.
+//! A leader records its commit index when a request arrives. The leader responds once it is certain that it led at that
+//! moment: in `Safe` mode after a quorum has responded to a later heartbeat, and in `LeaseBased` mode at once, because
+//! of its lease. Other members forward requests to the leader.
 //!
 //! The module `pending_reads` numbers the reads and records their confirmations.
 

@@ -28,8 +28,7 @@ pub(crate) enum Verbosity {
     None,
 }
 
-/// A node's storage: the log, and a snapshot of the state machine that is updated after every
-/// entry.
+/// A node's storage: the log, and a state machine snapshot that is updated after every entry.
 #[derive(Debug)]
 pub(crate) struct NodeStorage {
     pub(crate) log: MemoryStorage,
