@@ -16,9 +16,9 @@
 //! * A page that any snapshot can reach is never overwritten. A commit writes its pages into free
 //!   space, syncs, and only then writes a meta page that points to them. The previous meta page
 //!   stays intact.
-//! * A page freed by transaction `t` can be reused once `t` is durable and every snapshot from
-//!   before `t` that could reach the page has been dropped. A snapshot lives as long as its
-//!   [`ReadTx`], any clone of it, or any `Bytes` taken from them.
+//! * A page freed by transaction `t` can be reused once `t` is durable and every snapshot from before `t` that could
+//!   reach the page has been dropped. A snapshot lives until its [`ReadTx`], all clones of the `ReadTx`, and all
+//!   `Bytes` taken from them are dropped.
 //! * The file is truncated only above all pages that live snapshots and the durable state reach, so
 //!   that no mapped slice ever extends beyond the end of the file.
 //! * After a failed write or sync the writer refuses all further work ([`BoltError::Poisoned`]),

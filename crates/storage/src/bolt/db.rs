@@ -41,12 +41,11 @@ pub struct Stats {
     /// The number of bytes up to the high-water mark. etcd reports this as the size, and a snapshot
     /// has this length.
     pub size_bytes: u64,
-    /// `size_bytes` without the pages that are free, or that become free when the snapshots that
-    /// need them end.
+    /// `size_bytes` without the free pages and without the pages that only older snapshots may still need.
     pub in_use_bytes: u64,
     /// The number of free pages.
     pub free_pages: u64,
-    /// The number of pages that become free when the snapshots that need them end.
+    /// The number of pages that only older snapshots may still need. They become free when those snapshots end.
     pub pending_pages: u64,
     /// The number of live read transactions, including clones.
     pub open_readers: usize,

@@ -84,8 +84,8 @@ pub enum BoltError {
     /// An earlier write or sync failed, so the content of the medium is unknown and commits are
     /// refused.
     ///
-    /// Readers continue to see the last state that is known to be durable. Reopening the file
-    /// yields either that state or the one whose commit failed, never a mixture.
+    /// Readers continue to see the last state that is known to be durable. Reopening the file yields either that state
+    /// or the state whose commit failed, never a mixture.
     #[error("{}: commits are refused, because an earlier write failed: {cause}", path.display())]
     Poisoned {
         /// The backend file.

@@ -279,9 +279,8 @@ impl Cutter {
 
     /// Returns the number of entries in the next leaf, and its number of pages.
     ///
-    /// A leaf has a single page if it is well filled. Entries larger than a third of a page leave
-    /// gaps. A leaf of several pages, up to [`GROUP_PAGES_MAX`], holds several such entries with
-    /// less waste.
+    /// A leaf has a single page if its entries fill that page well. Entries larger than a third of a page leave gaps. A
+    /// leaf of several pages, up to [`GROUP_PAGES_MAX`], holds several such entries with less waste.
     fn leaf_group(self, sizes: &[usize]) -> (usize, usize) {
         let first = HEADER_BYTES + sizes.first().copied().unwrap_or(0);
         let pages_min = first.div_ceil(self.page_bytes).max(1);
@@ -326,8 +325,7 @@ impl Cutter {
         {
             ends = even;
         }
-        // If a page has only a single entry, it takes one from the previous page or is merged with
-        // that page.
+        // If a page has only a single entry, an entry of the previous page is moved to it, or the two pages are merged.
         let mut at = 1;
         while at < ends.len() {
             let before = if at >= 2 { ends[at - 2] } else { 0 };

@@ -26,8 +26,8 @@ use crate::disk::{Disk, DiskFile, Mapping};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Whether the file is opened for reading only. In that case it must exist, it is not changed,
-    /// and its lock is shared with other readers.
+    /// Whether the file is opened for reading only. In that case, the file must exist, it is not changed, and the lock
+    /// on it is shared with other readers.
     pub read_only: bool,
     /// The page size of a new file, in bytes. An existing file keeps its page size.
     pub page_bytes_new: usize,

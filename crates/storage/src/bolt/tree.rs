@@ -438,8 +438,8 @@ impl Tree {
         let page = snapshot.page(id)?;
         let used = page.used_bytes().map_err(|e| snapshot.fault(id, e))?;
         let pages = page.len() / snapshot.page_bytes();
-        // Freeing a page also frees its overflow pages. If the overflow count is wrong, a neighbour's pages would be
-        // freed as well.
+        // Freeing a page also frees its overflow pages. With a wrong overflow count, a neighbour's pages would be freed
+        // as well.
         if pages > used / snapshot.page_bytes() + 1 {
             return Err(snapshot.corrupt(id, 12, "page has more overflow than its elements need"));
         }

@@ -93,7 +93,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Creates a fault that allows `skip_count` operations to succeed and then makes one fail with `errno`.
+    /// Creates a fault that allows `skip_count` operations to succeed and then makes the next operation fail with
+    /// `errno`.
     #[must_use]
     pub fn nth(operation: Operation, skip_count: u64, errno: i32) -> Self {
         Self {
@@ -266,7 +267,7 @@ impl FaultyDisk {
         copy
     }
 
-    /// Replaces the content of this disk with that of another disk.
+    /// Replaces the content of this disk with the content of another disk.
     pub fn replace_with(&self, other: &Self) {
         let mut draw = SplitMix64::new(0);
         let fate = &mut Fate { mercy: Surviving::All, draw: &mut draw };

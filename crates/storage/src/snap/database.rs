@@ -33,7 +33,8 @@ pub fn database_path(dir: &Path, index: u64) -> PathBuf {
 /// writes of the machine for its whole duration, including writes to the log.
 const SYNC_BYTES: u64 = 1 << 20;
 
-/// A backend file that is being received. If it is dropped before it is complete, its file remains until `clean_up`.
+/// A backend file that is being received. If this value is dropped before the file is complete, the incomplete file
+/// remains until `clean_up`.
 #[derive(Debug)]
 pub struct IncomingDatabase {
     disk: Arc<dyn Disk>,

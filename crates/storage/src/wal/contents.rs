@@ -1,7 +1,7 @@
 //! The content of a log (entries, hard state and snapshot marks), built from its records.
 //!
-//! Reading never changes a file and takes no lock, so it can be used while a member is running.
-//! Opening for writing (`open`) builds on it.
+//! Reading never changes a file and takes no lock, so a log can be read while its member is running. Opening for
+//! writing (`open`) builds on reading.
 
 use std::path::{Path, PathBuf};
 

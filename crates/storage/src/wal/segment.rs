@@ -50,7 +50,7 @@ pub(crate) fn parse_hex(digits: &str) -> Option<u64> {
 pub struct Listing {
     /// The segments, sorted by name.
     pub segments: Vec<SegmentName>,
-    /// Unexpected names, excluding those of preallocated files. The caller logs a warning about them.
+    /// Unexpected names, excluding the names of preallocated files. The caller logs a warning about them.
     pub ignored: Vec<OsString>,
 }
 
@@ -70,8 +70,8 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing, WalError> {
     Ok(listing)
 }
 
-/// Returns the segments to read for the records after `index`: the last one that may contain
-/// `index`, and all later ones.
+/// Returns the segments to read for the records after `index`: the last segment that may contain `index`, and all later
+/// segments.
 pub(super) fn select(
     dir: &Path,
     segments: &[SegmentName],

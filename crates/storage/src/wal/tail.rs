@@ -143,7 +143,7 @@ impl Tail {
                 Ok(true)
             }
             // Even reserved space may be unavailable when it is written. Truncating the file drops the bytes written so
-            // far. They are a part of `bytes`, which the caller writes again, or zeros.
+            // far. Those bytes are either a part of `bytes`, which the caller writes again, or zeros.
             Err(e) if is_no_room(&e) => {
                 self.give_back(self.written)?;
                 Ok(false)

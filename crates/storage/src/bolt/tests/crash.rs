@@ -224,8 +224,8 @@ fn opening_after_a_failed_sync_uses_a_durable_state() {
     }
 }
 
-/// Makes one write fail after `skip` successful ones. Returns whether the failure occurs while the
-/// file is opened. If it does not, the first commit after that must fail.
+/// Makes one write fail after `skip` successful writes. Returns whether the failure occurs while the file is opened. If
+/// it does not, the first commit after that must fail.
 fn writes_at_open(disk: &FaultyDisk, path: &Path, skip: u64) -> bool {
     const EIO: i32 = 5;
     disk.inject(Fault::nth(Operation::Write, skip, EIO));
