@@ -7,9 +7,9 @@
 //!
 //! # Invariants
 //!
-//! * If the image is newer than its snapshot, its index, term and members replace those of the
-//!   snapshot. Consensus then skips the membership changes that the image already contains.
-//!   Otherwise, it would apply them a second time, without validation by the state machine.
+//! * If the image is newer than its snapshot, the image's index, term and members replace the snapshot's. Consensus
+//!   then does not apply the membership changes that the image already contains. Otherwise, it would apply them a
+//!   second time, without validation by the state machine.
 //! * An image that is older than its snapshot, or that has no index, is refused.
 
 use std::path::PathBuf;

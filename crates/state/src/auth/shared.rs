@@ -1,9 +1,8 @@
 //! The published users and permissions, for threads other than the applier.
 //!
-//! Data and permissions are published together, but a request reads them one after the other. A
-//! [`Stamp`] shows whether they match: a reader takes a stamp before it checks permissions, and
-//! compares it with a second stamp after it has read the data. If authentication is disabled, a
-//! request reads only the stamp.
+//! Data and permissions are published together, but a request reads them one after the other. A [`Stamp`] shows whether
+//! the data and the permissions match: a reader takes a stamp before it checks permissions, and compares it with a
+//! second stamp, taken after the data is read. If authentication is disabled, a request reads only the stamp.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

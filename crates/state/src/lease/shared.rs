@@ -24,8 +24,8 @@ const SCAN_STEP: usize = 512;
 /// A new primary spreads the expiries of the leases only if there are at least this many leases.
 const PILE_UP_COUNT: usize = 1000;
 
-/// The maximum number of expiries in one second after they are spread. It is less than the number
-/// of leases that can be revoked in a second, which leaves capacity for leases that expire later.
+/// The maximum number of expiries in one second after they are spread. More leases than this can be revoked in a
+/// second, so some capacity is left for leases that expire later.
 const EXPIRIES_PER_SECOND: usize = 750;
 
 /// A handle to the leases, for any thread.
@@ -213,9 +213,9 @@ impl Leases {
         shared.leases.get(&id).map(|lease| lease.keys.iter().cloned().collect())
     }
 
-    /// Checks the keys of a lease with `check`. For a key that passes, `check` returns the end of a
-    /// range in which all keys pass. It is called once for each such range, so the cost does not
-    /// grow with the number of keys. A lease that does not exist has no keys.
+    /// Checks the keys of a lease with `check`. For a key that passes, `check` returns the end of a range in which all
+    /// keys pass. `check` is called once for each such range, so the cost does not grow with the number of keys. A
+    /// lease that does not exist has no keys.
     pub fn check_keys<'a, E>(
         &self,
         id: LeaseId,

@@ -45,7 +45,8 @@ pub struct Changes {
     pub events: Vec<Change>,
 }
 
-/// A change read back from history. It borrows its bytes, so a caller must copy them to keep them.
+/// A change read back from history. The change borrows its bytes, so a caller that keeps the change must copy the
+/// bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct PastChange<'a> {
     /// The main revision.

@@ -1,9 +1,9 @@
 //! Superseded changes, in the order in which they were superseded.
 //!
-//! An entry of the key index links to the previous change of its key, that change links to the one
-//! before it, and so on. A read of a key at an older revision follows this chain. A compaction
-//! removes records from the front. These are exactly the garbage, because they were superseded at
-//! or below the compacted revision. A chain ends at the first link to a removed record.
+//! An entry of the key index links to the previous change of its key, that change links to the one before it, and so
+//! on. A read of a key at an older revision follows this chain. A compaction removes records from the front. Those
+//! records are exactly the garbage, because they were superseded at or below the compacted revision. A chain ends at
+//! the first link to a removed record.
 //!
 //! # Invariants
 //!

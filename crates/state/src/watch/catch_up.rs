@@ -56,7 +56,7 @@ struct Unit {
     events: EventSetBuilder,
     revision_count: usize,
     last_revision: i64,
-    /// The number of collected events, not counting those of the last revision.
+    /// The number of collected events, not counting the events of the last revision.
     whole_count: usize,
     /// The revision up to which all events are collected. It is set once the unit is full or the
     /// read has ended.
@@ -133,9 +133,9 @@ impl Hub {
 }
 
 impl State {
-    /// Takes groups that are behind and whose streams have room. At least one group is taken, and
-    /// further groups only while one response for each fits within the limit on held bytes. The
-    /// second list contains the keys or range that each group watches.
+    /// Takes groups that are behind and whose streams have room. At least one group is taken. Further groups are taken
+    /// only while one response for each group fits within the limit on held bytes. The second list contains the keys or
+    /// range that each group watches.
     fn take_behind(&mut self, response_bytes: usize) -> (Vec<Task>, Vec<Watched>) {
         let mut tasks = Vec::new();
         let count_max = self.held.room().div_ceil(response_bytes.max(1)).clamp(1, GROUPS_MAX);

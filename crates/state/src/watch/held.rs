@@ -1,8 +1,7 @@
 //! The bytes of all events that are queued for streams and that clients have not taken yet.
 //!
-//! Events that several streams receive are kept in memory once and counted once. They are counted
-//! until the memory is freed, which is when the last queue or frame that refers to the events drops
-//! them.
+//! Events that several streams receive are kept in memory once and counted once. They are counted until the last queue
+//! or frame that refers to the events is dropped, which frees the memory.
 //!
 //! # Bound
 //!

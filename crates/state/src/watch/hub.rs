@@ -267,8 +267,8 @@ impl Hub {
         Poll::Pending
     }
 
-    /// Counts bytes as held until the returned value is dropped, which is when the client has taken
-    /// them.
+    /// Counts bytes as held until the returned value is dropped. The caller drops it when the client has taken the
+    /// bytes.
     #[must_use]
     pub fn hold(&self, bytes: usize) -> Held {
         self.shared.held.hold(bytes)

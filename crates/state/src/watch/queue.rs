@@ -172,8 +172,8 @@ impl Queue {
         Poll::Ready(Taken { item, room_again })
     }
 
-    /// Returns whether parked watchers may read history again. They may do so once the queue is
-    /// half empty, or once it is empty while the held bytes are at their maximum.
+    /// Returns whether parked watchers may read history again. They may do so once the queue is half empty or, while
+    /// the held bytes are at their maximum, once the queue is empty.
     fn takes_history(&self, state: &State) -> bool {
         let event_items = state.items.len() - state.control_count;
         event_items == 0
