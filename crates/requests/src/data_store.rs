@@ -79,7 +79,7 @@ pub struct Listed<T> {
 pub struct Sizes {
     /// The size that counts against the quota.
     pub total_bytes: u64,
-    /// The part of the size that is in use.
+    /// The part of `total_bytes` that is in use.
     pub in_use_bytes: u64,
 }
 
