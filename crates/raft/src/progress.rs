@@ -50,7 +50,7 @@ impl fmt::Display for ProgressState {
 /// The leader's record of one member's replication progress. The leader also keeps a record for itself.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Highest index up to which the follower's log is known to equal the leader's.
+    /// Highest index up to which the follower's log is known to equal the leader's log.
     pub match_index: LogIndex,
     /// Index of the first entry not yet sent.
     pub next_index: LogIndex,
@@ -150,7 +150,7 @@ impl Progress {
                     self.next_index += count;
                     self.inflights.add(self.next_index.prev(), bytes);
                 }
-                // If this append filled the window, the next one waits for an acknowledgement.
+                // If this append filled the window, the next append waits for an acknowledgement.
                 self.is_flow_paused = self.inflights.is_full();
             }
             ProgressState::Probe => {

@@ -439,7 +439,8 @@ impl<S: Storage> Raft<S> {
         self.send_in_term(self.term, message);
     }
 
-    /// Sends a message from this member with the given term. In a pre-vote, this term differs from the member's own.
+    /// Sends a message from this member with the given term. In a pre-vote, this term differs from the member's own
+    /// term.
     pub(crate) fn send_in_term(&mut self, term: Term, message: Message) {
         assert!(
             term != Term::ZERO,

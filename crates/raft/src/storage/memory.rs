@@ -105,8 +105,8 @@ impl MemoryStorage {
         self.entries.len()
     }
 
-    /// Appends entries. They replace the entries from the first one's index on. Entries at compacted indexes are
-    /// ignored.
+    /// Appends entries. They replace the existing entries from the index of the first new entry on. Entries at
+    /// compacted indexes are ignored.
     pub fn append(&mut self, entries: impl IntoIterator<Item = Entry>) {
         let first_index = self.first_index();
         let mut entries = entries.into_iter().skip_while(|entry| entry.index < first_index);
