@@ -13,8 +13,8 @@
 //! * After a failed write or sync the log refuses all operations. The kernel may have dropped the bytes that it could
 //!   not write, so a retry would acknowledge bytes that are not on the disk.
 //! * A change of the commit index alone does not cause a sync. It stays in memory until the next sync, as in etcd.
-//! * Space is reserved ahead if the disk has enough. If not, the log uses the remaining space, and stops only at a
-//!   record for which there is no room.
+//! * Space for the log is reserved ahead if the disk has enough free space. Otherwise, the log uses the remaining
+//!   space, and stops only at a record for which there is no room.
 //!
 //! # Not here
 //!
@@ -153,7 +153,8 @@ pub struct Wal {
     durable_commit: u64,
     /// The locked segments in order. The last one belongs to `tail`.
     held: Vec<Segment>,
-    /// The index up to which segments are unlocked once `durable_commit` reaches it, or 0.
+    /// The index up to which segments are unlocked once `durable_commit` reaches it; 0 if no segments are to be
+    /// unlocked.
     release_index: u64,
     tail: Tail,
     /// The next segment, under its temporary name.

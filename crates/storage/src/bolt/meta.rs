@@ -6,9 +6,9 @@
 //! +64 transaction id u64 | FNV-1a 64 of the 56 bytes from +16 u64
 //! ```
 //!
-//! Pages 0 and 1 are meta pages. The valid one with the higher transaction id is current. In a live
-//! file, transaction `t` is written to page `t % 2`, but a streamed image always has the newer meta
-//! page at position 0, so the position does not determine which one is current.
+//! Pages 0 and 1 are meta pages. The valid meta page with the higher transaction id is current. In a live file,
+//! transaction `t` is written to page `t % 2`, but a streamed image always has the newer meta page at position 0, so
+//! the position does not determine which meta page is current.
 //!
 //! # Not here
 //!
@@ -94,7 +94,7 @@ pub(super) fn is_page_size(bytes: usize) -> bool {
     bytes.is_power_of_two() && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&bytes)
 }
 
-/// Reads both meta pages. Returns the current one and its page number.
+/// Reads both meta pages. Returns the current meta page and its page number.
 pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<(Meta, PageId)> {
     let invalid = |second_meta: usize, reason| BoltError::NotABackend {
         path: Arc::clone(path),
@@ -122,8 +122,8 @@ pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<(Met
             return Err(invalid(meta.page_bytes as usize, "page size is not supported"));
         }
         None => {
-            // The first meta page is damaged. The second one starts at the offset of one page, but
-            // the page size is unknown, so every supported size is tried.
+            // The first meta page is damaged. The second meta page starts at the offset of one page, but the page size
+            // is unknown, so every supported size is tried.
             let mut candidate = PAGE_BYTES_MIN;
             loop {
                 if candidate > PAGE_BYTES_MAX {

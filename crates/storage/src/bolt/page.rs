@@ -263,8 +263,8 @@ impl<'a> Page<'a> {
         Ok((low, exact))
     }
 
-    /// Returns the position of the child that covers `key`: the last one whose key is not greater,
-    /// or the first one if all are greater.
+    /// Returns the position of the child that covers `key`: the last child whose key is not greater than `key`, or the
+    /// first child if all keys are greater.
     pub(super) fn child_index(&self, key: &[u8]) -> Result<usize, PageFault> {
         let (index, exact) = self.seek(key)?;
         Ok(if exact { index } else { index.saturating_sub(1) })

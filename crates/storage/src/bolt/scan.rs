@@ -22,8 +22,7 @@ use super::{DEPTH_MAX, PageId};
 #[derive(Debug)]
 pub struct Scanner {
     snapshot: Arc<Snapshot>,
-    /// The remaining pages of each level, starting at the root. The next page is the last one of
-    /// each list.
+    /// The remaining pages of each level, starting at the root. In each list, the next page is at the end.
     ahead: Vec<Vec<PageId>>,
     window: Window,
     /// The page of an inline bucket. Empty for a bucket with its own pages.

@@ -92,7 +92,7 @@ impl FileChange {
     }
 }
 
-/// Converts an offset. Files on this disk fit in memory.
+/// Converts an offset to `usize`. This cannot fail, because files on this disk fit in memory.
 fn position(offset: u64) -> usize {
     usize::try_from(offset).expect("a file under test fits in memory")
 }

@@ -11,8 +11,8 @@ use super::DiskFile;
 /// If the disk is short of space, the free space divided by this number is reserved at a time.
 const SHARE_WHEN_SHORT: u64 = 8;
 
-/// The minimum size of a reservation on a disk that is short of space, in bytes. A smaller one is not worth a system
-/// call.
+/// The minimum size of a reservation on a disk that is short of space, in bytes. A smaller reservation is not worth a
+/// system call.
 const SHARE_BYTES_MIN: u64 = 64 * 1024;
 
 const PAGE_BYTES: u64 = 4096;

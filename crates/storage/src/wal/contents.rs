@@ -154,7 +154,7 @@ impl Collector {
         }
     }
 
-    /// Returns the term of the entry before the last one.
+    /// Returns the term of the entry before the last entry.
     fn term_before_last(&self) -> Option<u64> {
         let entries = &self.contents.entries;
         let before = entries.len().checked_sub(2)?;

@@ -291,7 +291,7 @@ impl Fate<'_> {
     }
 }
 
-/// Converts an offset. Files on this disk fit in memory.
+/// Converts an offset to `usize`. This cannot fail, because files on this disk fit in memory.
 fn position(offset: u64) -> usize {
     usize::try_from(offset).expect("a file under test fits in memory")
 }

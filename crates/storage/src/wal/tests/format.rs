@@ -147,13 +147,13 @@ fn only_segments_before_a_durable_snapshot_mark_are_unlocked() {
         let file = RealDisk.open(&dir.join(name.file_name()), OpenMode::ReadWrite).unwrap();
         file.try_lock(crate::disk::LockKind::OfdExclusive).unwrap()
     };
-    // No segment is released before a hard state on disk covers the mark, because a start may need
-    // it.
+    // No segment is released before a hard state on disk covers the mark, because until then a start may need the
+    // segment.
     wal.release_to(names[2].index);
     wal.append(Some(&state(1, 1, u64::MAX)), []).unwrap();
     assert!(!names.iter().any(is_free));
-    // Segments begin at 16, 31, and so on. The segment before the first one that begins at or after
-    // the index stays locked.
+    // Segments begin at 16, 31, and so on. The segment before the first segment that begins at or after the index stays
+    // locked.
     wal.sync().unwrap();
     assert_eq!(names.iter().map(is_free).collect::<Vec<_>>()[..3], [true, false, false]);
     wal.release_to(names[2].index + 1);
