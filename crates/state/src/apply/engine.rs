@@ -91,9 +91,8 @@ impl State {
         self.hub.replace_store(source, self.store.current_revision());
     }
 
-    /// Follows a committed batch and publishes it. `rows` are the rows after the batch. `reveal` is called at the
-    /// moment from which the changes must be visible to readers. `now` is the time at which the lifetimes of new tokens
-    /// begin.
+    /// Follows a committed batch and publishes it. `rows` are the rows after the batch. `reveal` is called when the
+    /// changes must become visible to readers. `now` is the time at which the lifetimes of new tokens begin.
     pub fn follow(
         &mut self,
         batch: &CommittedBatch<'_>,

@@ -272,8 +272,8 @@ impl State {
         &mut self.store
     }
 
-    /// Takes the changes collected since the last call. They are the changes of whole entries,
-    /// together with the consistent index of the last one.
+    /// Takes the changes collected since the last call. They are the changes of whole entries, together with the
+    /// consistent index of the last entry.
     #[must_use]
     pub fn take_batch(&mut self) -> Batch {
         std::mem::take(&mut self.batch)

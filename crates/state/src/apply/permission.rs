@@ -104,7 +104,7 @@ impl Permission<'_> {
             Some(Request::RequestRange(range)) => self.check_range(range),
             Some(Request::RequestPut(put)) => self.check_put_once(put, checked),
             Some(Request::RequestDeleteRange(delete)) => {
-                // In a transaction, etcd checks the permission to read the previous records first.
+                // In a transaction, etcd first checks the permission to read the previous records.
                 if delete.prev_kv {
                     self.check(Access::Read, &delete.key, &delete.range_end)?;
                 }

@@ -121,15 +121,15 @@ pub struct RecordsHash {
 }
 
 impl RecordsHash {
-    /// Starts a hash for a compacted revision (-1 before the first compaction). `is_any_visible` is
-    /// whether any key is visible at the hashed revision.
+    /// Starts a hash for a compacted revision (-1 before the first compaction). `is_any_visible` states whether any key
+    /// is visible at the hashed revision.
     #[must_use]
     pub fn new(compacted: i64, is_any_visible: bool) -> Self {
         Self { hash: crc32c::crc32c(Bucket::Key.name()), compacted, is_any_visible }
     }
 
-    /// Adds a record in its stored form. `is_visible` is whether it is the visible change of its key
-    /// at the hashed revision. It matters only for records at or below the compacted revision.
+    /// Adds a record in its stored form. `is_visible` states whether the record is the visible change of its key at the
+    /// hashed revision. This matters only for records at or below the compacted revision.
     pub fn push(&mut self, key: RecordKey, stored: &[u8], is_visible: bool) {
         let RecordKey { revision: at, tombstone } = key;
         let may_be_gone = at.main <= self.compacted && self.is_any_visible && !is_visible;

@@ -1,7 +1,7 @@
-//! A snapshot of the keyspace, which serves every read, compare and range.
+//! A snapshot of the keyspace, from which every read, comparison and range request is answered.
 //!
-//! A [`Snapshot`] borrows an index, the history and the records. A published `View` provides one,
-//! and so does a write transaction, including its own writes so far.
+//! A [`Snapshot`] borrows an index, the history and the records. A published `View` provides a snapshot. So does a
+//! write transaction, whose snapshot includes its own writes so far.
 //!
 //! # Not here
 //!

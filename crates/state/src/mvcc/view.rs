@@ -94,7 +94,7 @@ impl View {
         self.tree.live()
     }
 
-    /// Returns the keyspace, for compares and single reads.
+    /// Returns the keyspace, for comparisons and reads of single keys.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<'_> {
         self.snapshot_of(&self.tree, self.current)

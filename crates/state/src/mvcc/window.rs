@@ -297,8 +297,7 @@ mod tests {
 
     #[test]
     fn records_are_found_by_revision_across_chunks() {
-        // The entries have one or several changes, one of them is longer than two chunks, and there
-        // is a gap between revisions.
+        // Entries with one or several changes, an entry that is longer than two chunks, and a gap between revisions.
         let mains = [(2, 3), (3, 1), (4, 3000), (5, 1), (9, 2)];
         let window = window_of(mains, usize::MAX);
         for (main, subs) in mains {

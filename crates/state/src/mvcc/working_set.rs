@@ -8,8 +8,8 @@
 //!
 //! * A key that is not loaded looks like a key that does not exist. The owner loads every key that
 //!   a request reads or changes before it applies the request.
-//! * A version is loaded at most once, and never replaces a newer one. Changes in the store are
-//!   newer than any version that the owner can load, so a key can be loaded again at any time.
+//! * A version is loaded at most once, and never replaces a newer version. Changes in the store are newer than any
+//!   version that the owner can load, so a key can be loaded again at any time.
 //! * Nothing is removed from a working set, and it does not schedule deletions for a compaction. The owner replaces a
 //!   working set that has become too large.
 //!
