@@ -238,7 +238,7 @@ impl<S: Storage> RaftLog<S> {
         (possible, self.term(possible).unwrap_or_default())
     }
 
-    /// Raises the commit index. The caller has checked that the log reaches it.
+    /// Raises the commit index. The caller has checked that the log reaches `index`.
     pub(crate) fn commit_to(&mut self, index: LogIndex) {
         assert!(
             index <= self.last_index(),

@@ -15,9 +15,9 @@
 //! **Asynchronously** ([`Config::async_storage_writes`]). `messages` then includes the data to write, in a
 //! [`StorageAppend`](crate::MessageKind::StorageAppend) message, and the entries to apply, in a
 //! [`StorageApply`](crate::MessageKind::StorageApply) message. One thread for each kind must process these messages in
-//! order and then deliver each message's `responses`: it sends those for other members and passes those for this member
-//! to [`step_local`](Node::step_local). Other messages do not wait for the disk, and the application does not call
-//! `advance`. A `StorageAppend` without responses need not be synced.
+//! order and then deliver each message's `responses`: it sends responses for other members and passes responses for
+//! this member to [`step_local`](Node::step_local). Other messages do not wait for the disk, and the application does
+//! not call `advance`. A `StorageAppend` without responses need not be synced.
 //!
 //! In both cases, the storage that the core reads must contain the data of a write by the time the write is reported.
 //! It may contain the data earlier.

@@ -174,8 +174,8 @@ pub trait DataStore: Debug + Send + Sync {
     /// Returns the hash of the whole data, for an administrator.
     fn hash<'a>(&'a self, client: &'a Credentials) -> StoreResult<'a, u32>;
 
-    /// Returns the newest revision, and the hash of all records up to a revision, for an administrator. The hash equals
-    /// the hash of etcd, and of every other server that has compacted at the same revision.
+    /// Returns the newest revision, and the hash of all records up to a revision, for an administrator. etcd and every
+    /// other server compute the same hash if they have compacted at the same revision.
     fn hash_kv<'a>(
         &'a self,
         client: &'a Credentials,

@@ -453,7 +453,7 @@ fn commit_index_stops_at_the_last_entry_of_the_append() {
     let old = Message { from: 3, ..append(10, 1, (11..=15).map(|i| entry(2, i)).collect()) };
     node.step(old).unwrap();
     settle(&mut node);
-    // The leader of term 3 has the same entry at index 11 as this log, and another entry at index 12. It sends only
+    // The leader of term 3 has the same entry at index 11 as this log, and a different entry at index 12. It sends only
     // part of its entries.
     let half = Message { term: Term(3), commit: LogIndex(14), ..append(10, 1, vec![entry(2, 11)]) };
     node.step(half).unwrap();

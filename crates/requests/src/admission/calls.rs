@@ -76,8 +76,8 @@ impl Caller {
         Self::new(Arc::clone(&self.calls))
     }
 
-    /// Begins a call. `is_of_user` returns whether an authenticated user makes the call. It is called only if only the
-    /// reserved share of calls is left.
+    /// Begins a call. `is_of_user` returns whether an authenticated user makes the call. It is called only when no
+    /// calls are left outside the reserved share.
     pub fn begin(
         this: &Arc<Self>,
         is_of_user: impl FnOnce() -> bool,

@@ -11,9 +11,8 @@ use super::txn::check_at_start;
 use super::{Fault, Refusal, RequestRefusal};
 use crate::mvcc::{RangeQuery, Tally, View};
 
-/// Returns whether a transaction only reads, so that it need not go through the log. The result
-/// depends only on the form of the transaction. A transaction that contains a nested one always
-/// goes through the log.
+/// Returns whether a transaction only reads, so that it need not go through the log. The result depends only on the
+/// form of the transaction. A transaction that contains a nested transaction always goes through the log.
 #[must_use]
 pub fn is_read_only(request: &TxnRequest) -> bool {
     operations(request).all(|operation| as_range(operation).is_some())

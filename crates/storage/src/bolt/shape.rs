@@ -76,8 +76,7 @@ struct Shaper<'a> {
 }
 
 impl Shaper<'_> {
-    /// Shapes all nodes below a branch. `edge` says whether the branch is the last one on its
-    /// level.
+    /// Shapes all nodes below a branch. `edge` states whether the branch is the last branch on its level.
     fn children(&mut self, branch: usize, edge: bool, depth: usize) -> Result<()> {
         let Body::Branch(children) = &mut self.tree.nodes[branch].body else { return Ok(()) };
         let mut children = std::mem::take(children);
