@@ -5,7 +5,7 @@
 //!
 //! # Bound
 //!
-//! * At most [`PAGE_LOGINS_MAX`] logins are in progress, and each address may make only some of them (`clients`),
+//! * At most [`PAGE_LOGINS_MAX`] logins are in progress, and each address may use only a share of them (`clients`),
 //!   because hashing a password is costly for the cluster. The cluster also limits logins itself. `attempts` limits the
 //!   rate of logins.
 //! * At most [`KNOWN_MAX`] tokens are remembered, each for [`KNOWN_TIME`] after the cluster has accepted it.

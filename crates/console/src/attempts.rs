@@ -1,5 +1,5 @@
-//! The pause between two logins: each user name and each address has one attempt per [`PAUSE`], regardless of the
-//! number of its connections.
+//! The minimum pause between login attempts: one attempt per [`PAUSE`] for each user name and for each address,
+//! regardless of the number of connections.
 //!
 //! An attempt counts from its start, so a client cannot avoid the pause by disconnecting before the response. A
 //! successful login causes no pause.
@@ -79,7 +79,7 @@ impl Attempts {
         Ok(Attempt { attempts: self, names, until })
     }
 
-    /// Returns the time at which the last pause of these names and addresses ends.
+    /// Returns the time from which neither a pause of the user name nor a pause of the address is in effect.
     fn due(&self, names: &[Name; 2]) -> Instant {
         let all = self.0.borrow();
         let ends = names.iter().filter_map(|name| all.get(name).copied());
@@ -91,7 +91,7 @@ impl Attempt<'_> {
     /// Ends a successful login, which causes no pause.
     pub(crate) fn succeeded(self) {
         let mut all = self.attempts.0.borrow_mut();
-        // A pause that a later attempt with the same name has caused is kept.
+        // If a later attempt with the same name has caused a pause, that pause is kept.
         all.retain(|name, until| !self.names.contains(name) || *until != self.until);
     }
 

@@ -14,7 +14,7 @@ use crate::encode::hex;
 /// Maximum duration of one handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(3);
 
-/// Maximum number of addresses of one member with which a TLS handshake is made.
+/// Maximum number of addresses per member to which a TLS handshake is made.
 const URLS_MAX: usize = 4;
 
 /// A certificate of a member.
@@ -47,7 +47,7 @@ impl Certificate {
     }
 }
 
-/// The addresses of the members that use TLS.
+/// Returns the client addresses that use TLS, each with the id of its member.
 pub(crate) fn places(report: &Report) -> BTreeMap<String, u64> {
     let members = report.members.iter();
     let urls = members.flat_map(|member| {

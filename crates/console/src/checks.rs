@@ -44,7 +44,7 @@ pub(crate) enum Purpose {
 pub(crate) struct Hosts {
     /// Names in lower case, without ports.
     allowed: Vec<String>,
-    /// Whether another process listens on an address to which `localhost` resolves.
+    /// Whether another process may be listening on an address to which `localhost` resolves.
     shares_localhost: bool,
 }
 
@@ -74,7 +74,7 @@ impl Hosts {
     }
 }
 
-/// Checks a request with this purpose.
+/// Checks a request that is made for this purpose.
 pub(crate) fn check<B>(
     request: &Request<B>,
     purpose: Purpose,
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn calls_from_the_consoles_own_page_are_accepted() {
         assert_eq!(call(&[]), None);
-        // Programs and old browsers do not report where a request comes from.
+        // Programs and old browsers send neither header, and their requests are accepted.
         assert_eq!(call(&[("origin", ""), ("sec-fetch-site", "")]), None);
         assert_eq!(call(&[("content-type", "application/json; charset=utf-8")]), None);
     }

@@ -27,14 +27,14 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::refusal::{Kind, Refusal};
 
-/// Maximum length of a response.
+/// Maximum length of a response, in bytes.
 pub(crate) const RECEIVE_BYTES_MAX: usize = 16 << 20;
 
 /// Time limits of read-only calls and of calls that change the cluster.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
 const CHANGE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Number of attempts of a read-only call, and the pause between them.
+/// Maximum number of attempts of a read-only call, and the pause between two attempts.
 const READ_ATTEMPTS: usize = 3;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 

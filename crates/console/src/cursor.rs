@@ -1,4 +1,5 @@
-//! Cursors: where the next part of a list begins, as a string that the web page sends back to request that part.
+//! Cursors. A cursor is a string that encodes where the next part of a list begins. The web page sends it back to
+//! request that part.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

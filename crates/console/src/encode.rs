@@ -55,7 +55,7 @@ pub(crate) fn put_value(entry: &mut Map<String, Value>, value: &[u8], shown_max:
     entry.insert("too_large".to_owned(), false.into());
 }
 
-/// Adds the information that a value was not fetched because of its size.
+/// Marks a value as not fetched because of its size, and adds the size if it is known.
 pub(crate) fn put_too_large(entry: &mut Map<String, Value>, size: Option<u64>) {
     entry.insert("value".to_owned(), Value::Null);
     entry.insert("size".to_owned(), json!(size));

@@ -1,14 +1,15 @@
 //! Ends streams whose callers have lost access.
 //!
-//! A member checks the permissions of a watch or a snapshot only at its start. Without further checks, a stream of the
-//! console would continue after its user is deleted, after the user's token expires, and after authentication is turned
-//! on or off. The guard of a stream therefore repeats the checks.
+//! A member checks the caller's permissions only when a watch or a snapshot starts. Without further checks, a stream of
+//! the console would continue after its user is deleted, after the user's token expires, and after authentication is
+//! turned on or off. The guard of a stream therefore repeats the checks.
 //!
 //! # Guarantees
 //!
 //! * While a member responds, a stream ends at most about [`CHECK_INTERVAL`] plus `MODE_TIME` (`access`) after its
 //!   caller has lost access.
-//! * While no member responds, the stream stays open, because it carries no data then either.
+//! * While no member responds, the stream stays open. This reveals nothing, because the stream receives no data during
+//!   that time.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -40,7 +40,7 @@ const END_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum number of bytes of a value in an event.
 const VALUE_BYTES_MAX: usize = 4096;
 
-/// Interval of the lines that show that a stream is alive, and of the rows of prefixes.
+/// Interval at which a watch sends a line to show that it is alive, and interval at which a measurement sends its rows.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const ROWS_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -89,7 +89,7 @@ impl Lines {
 
     async fn last(&self, line: &Value) {
         let data = Bytes::from(line.to_string() + "\n");
-        // The page may be closed, or may not read the line in time.
+        // An error is ignored, because the page may have been closed or may not read the line in time.
         drop(self.parts.send_timeout(Ok(Part { data, space: None }), END_TIME_MAX).await);
     }
 
@@ -213,7 +213,7 @@ fn of_cancellation(response: &WatchResponse) -> Refusal {
     Refusal::new(if is_denied { Kind::PermissionDenied } else { Kind::Cluster }, text)
 }
 
-/// Parses the arguments of a measurement of prefixes.
+/// Parses the arguments that select the prefixes to be measured.
 pub(crate) fn shape_of(input: &Input) -> Result<Shape, Refusal> {
     let base = input.bytes("prefix")?.unwrap_or_default();
     let separator = input.bytes("separator")?.unwrap_or_else(|| b"/".to_vec());

@@ -54,7 +54,7 @@ macro_rules! member {
     }};
 }
 
-/// Carries out the operation with this name, which is given without its prefix.
+/// Carries out the operation with this name. The name does not include the prefix `write/`.
 pub(crate) async fn operate(
     members: &Members,
     caller: &Caller,
@@ -91,7 +91,7 @@ pub(crate) async fn operate(
     })
 }
 
-/// Changes users and roles.
+/// Carries out an operation on users, roles or authentication.
 async fn of_account(caller: &Caller, name: &str, input: &Input) -> Result<Value, Refusal> {
     let text = |field: &str| input.required_text(field).map(str::to_owned);
     Ok(match name {

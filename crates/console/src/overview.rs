@@ -113,8 +113,8 @@ impl Overview {
         self.collecting.replace(None);
     }
 
-    /// Collects the figures as one user. Ends when no page requests them, or when another user has requested them and
-    /// this user is refused or no longer requests them.
+    /// Collects the figures as one user. The collection ends when no page requests the figures. If another user
+    /// requests the figures, it also ends when the cluster refuses this user or this user's pages stop requesting them.
     async fn collect_as(
         &self,
         cluster: &Cluster,

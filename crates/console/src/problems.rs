@@ -29,7 +29,7 @@ const FSYNC_SECS: f64 = 0.1;
 const COMMIT_SECS: f64 = 0.25;
 const ROUND_TRIP_SECS: f64 = 0.15;
 
-/// Number of entries by which a member may lag behind before a problem is reported.
+/// Number of log entries by which a member may lag behind before a problem is reported.
 const LAG_ENTRIES: u64 = 1000;
 
 /// Fractions of the quota in use above which a warning or a critical problem is reported.
@@ -410,7 +410,8 @@ pub(crate) fn advice_for_alarm(name: &str) -> &'static str {
 }
 
 fn of_clocks(report: &Report, found: &mut Vec<Problem>) {
-    // The members answer at different times, so each member's clock is compared with the arrival time of its response.
+    // The members respond at different times, so each member's clock reading is compared with the arrival time of that
+    // member's response.
     let offsets = report
         .members
         .iter()

@@ -10,7 +10,8 @@
 //! # Bound
 //!
 //! * At most [`DOWNLOADS_MAX`] downloads are remembered, and at most [`OWN_DOWNLOADS_MAX`] of one client. Further
-//!   downloads are refused until one of these has ended. Each download has at most [`PARTS_MAX`] parts in memory.
+//!   downloads are refused until one of the remembered downloads has ended. Each download has at most [`PARTS_MAX`]
+//!   parts in memory.
 //! * A download that the browser does not start within [`BEGIN_TIME`] fails. A download is dropped from the list
 //!   [`KEEP_TIME`] after its end.
 
@@ -311,7 +312,7 @@ impl Checked {
         self.end.drain(..settled);
     }
 
-    /// Checks the digest. A snapshot without a digest is accepted, because older servers do not send one.
+    /// Checks the digest. A snapshot without a digest is accepted, because older servers do not send a digest.
     fn verdict(self) -> Result<(), Refusal> {
         let broken = |text: &str| Err(Refusal::new(Kind::Cluster, text));
         if self.len % SECTOR_BYTES != DIGEST_BYTES as u64 {

@@ -189,7 +189,8 @@ pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, Sta
         exposure,
         allowed_hosts: flags.allowed_hosts.clone(),
     };
-    // A console on loopback is used by the person who started it and who sees the printed address with the secret.
+    // Only a console on loopback can require the secret, because its user is the person who started it and sees the
+    // printed address with the secret.
     let needs_secret = exposure.is_loopback && !settings.is_private();
     let secret = needs_secret.then(Secret::new).transpose().map_err(StartError::Random)?;
     check_exposure(&settings, secret.is_some()).await?;
@@ -250,7 +251,7 @@ fn bind(chosen: SocketAddr, asked: &str) -> Result<Bound, StartError> {
             }
             bound.knows_localhost = false;
         }
-        // The machine does not have this address.
+        // The most likely reason is that the machine does not have this address, so no other process can listen on it.
         Err(_) => {}
     }
     Ok(bound)

@@ -112,7 +112,7 @@ impl Context {
             answer = answering => answer,
             () = reply.closed() => return,
         };
-        // The client may have disconnected. The stream then ends at once.
+        // Sending fails if the client has disconnected. The stream then ends immediately.
         drop(reply.send(answer.reply));
         if let Some(stream) = answer.stream {
             stream.await;
