@@ -53,7 +53,8 @@ use quorate_requests::{RequestError, ServerHandles, ServerInfo};
 use quorate_telemetry::audit::Auditor;
 use quorate_telemetry::trace::Tracer;
 
-/// Number of bytes by which a message may exceed the largest request, as room for the message's other fields.
+/// Number of bytes by which a message may exceed the limit on request sizes, to leave room for the message's other
+/// fields.
 const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
 
 /// All gRPC services of the client port.

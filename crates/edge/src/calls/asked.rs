@@ -13,7 +13,7 @@ use super::contended_name::Name;
 
 /// A request whose operations can be recorded.
 pub(crate) trait Asks {
-    /// Adds the operations to the audit record. A request without parameters adds none.
+    /// Adds the request's operations to the audit record. A request without parameters adds no operations.
     fn note(&self, account: &CallAccount);
 }
 

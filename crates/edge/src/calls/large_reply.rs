@@ -444,7 +444,7 @@ mod tests {
         while let Some(frame) = body.frame().await {
             match frame.unwrap().into_data() {
                 Ok(chunk) => {
-                    // Only a chunk with a single record may be longer.
+                    // Only a chunk that consists of a single record may be longer than this.
                     assert!(
                         chunk.len() < CHUNK_BYTES + RECORD_APART_BYTES
                             || Fields::decode(&chunk).is_some()

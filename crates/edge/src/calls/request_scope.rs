@@ -128,7 +128,7 @@ pub(crate) trait Read: Spanned {
     /// The response to the request.
     type Response: Large;
 
-    /// The kind of read that the log line of a slow request names.
+    /// The kind of read, as named in the log line of a slow request.
     const LINE: ReadKind;
     /// The metric series for the request's duration.
     const SERIES: RequestKind;

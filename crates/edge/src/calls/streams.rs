@@ -71,8 +71,8 @@ pub(crate) fn respond(
     Box::pin(std::future::ready(Ok(answer(tonic::body::Body::new(body)))))
 }
 
-/// Wraps a stream so that the member can end it: when `end` resolves, the stream returns its reason as an error
-/// and ends.
+/// Wraps a stream so that the member can end it: when `end` resolves to a reason, the stream returns the reason as an
+/// error and ends.
 pub(crate) fn until<T>(
     inner: impl Stream<Item = Result<T, Status>> + Send,
     end: StreamEnd,

@@ -92,7 +92,7 @@ async fn within<R>(
     call: impl Future<Output = Result<Response<R>, Status>>,
 ) -> Result<Response<R>, Status> {
     let mut call = pin!(call);
-    // Most calls end before their first wait, and need no timer.
+    // Most calls complete at the first poll, and need no timer.
     let early = std::future::poll_fn(|cx| std::task::Poll::Ready(call.as_mut().poll(cx))).await;
     if let std::task::Poll::Ready(result) = early {
         return result;

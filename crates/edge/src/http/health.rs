@@ -1,7 +1,7 @@
 //! Health checks: `/health` returns a single result, whereas `/livez` and `/readyz` return a list of checks.
 //!
 //! Orchestrators use `/livez` to decide on restarts and `/readyz` for routing; older orchestrators use `/health`. A
-//! full backend fails `/health` only: the member still serves reads, and a restart would not help.
+//! full backend causes only `/health` to fail, because the member still serves reads, and a restart would not help.
 
 use http::StatusCode;
 use http::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};

@@ -1,6 +1,6 @@
 //! The HTTP paths of the gRPC methods.
 
-/// All paths and their methods. `RangeStream` and the health service have none, as in etcd.
+/// All paths and their methods. As in etcd, `RangeStream` and the health service have no path.
 const ROUTES: &[(&str, &str)] = &[
     ("/v3/kv/range", "/etcdserverpb.KV/Range"),
     ("/v3/kv/put", "/etcdserverpb.KV/Put"),

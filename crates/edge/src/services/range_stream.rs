@@ -215,8 +215,8 @@ impl Stream for ChunkStream {
     }
 }
 
-/// Keeps the records up to the one at which their total size reaches `bytes_max`, and removes the rest. Returns the
-/// size of the kept records.
+/// Keeps the first records until their total size reaches `bytes_max`, including the record that reaches it, and
+/// removes the rest. Returns the size of the kept records.
 fn cut(kvs: &mut Vec<KeyValue>, bytes_max: usize) -> usize {
     let mut bytes = 0;
     let mut kept = 0;

@@ -177,7 +177,7 @@ struct Sender {
     write: WriteHalf<Box<dyn Duplex>>,
     /// Payloads of the pings to be answered.
     pongs: mpsc::Receiver<Bytes>,
-    /// Whether a frame is sent only partially, so that no other frame may follow.
+    /// Whether only part of a frame has been sent, so that no other frame may follow yet.
     is_within_frame: bool,
 }
 
