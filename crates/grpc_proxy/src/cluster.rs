@@ -1,5 +1,5 @@
-//! The proxies of a cluster, which clients see instead of the members. This module registers the proxy and discovers
-//! other proxies.
+//! Lists the proxies of a cluster to clients in place of the members. This module registers this proxy and discovers
+//! the other proxies.
 //!
 //! A proxy is registered as a key under `--resolver-prefix`. Its value has the format of etcd's naming library, and its
 //! lease stays alive while the proxy runs. Quorate's and etcd's proxies read each other's registrations.

@@ -34,7 +34,7 @@ use crate::relay;
 use crate::span::{Span, written};
 use crate::upstream::Upstream;
 
-/// Number of times that each member is asked for a sufficiently recent response.
+/// Maximum number of times that each member is asked for a sufficiently recent response.
 const ATTEMPTS_PER_MEMBER: usize = 5;
 
 /// Pause between two attempts to find the current revision.

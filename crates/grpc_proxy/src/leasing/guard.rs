@@ -79,9 +79,9 @@ pub(super) struct Done {
 }
 
 impl Guarded {
-    /// Builds the transaction for a write to these spans. `owned` lists the single keys in the spans that this proxy
-    /// owns. With `has_few_conditions`, a single condition covers all spans. The condition fails if any key in the
-    /// spans has an owner, including this proxy.
+    /// Builds the transaction for a write to these spans. `owned` contains the keys owned by this proxy among the
+    /// single-key spans. With `has_few_conditions`, a single condition covers all spans. The condition fails if any key
+    /// in the spans has an owner, including this proxy.
     pub(super) fn new(
         names: &Names,
         request: Request,

@@ -115,7 +115,7 @@ impl<S: Store> Leasing<S> {
         }
     }
 
-    /// Asks the owners to delete these leasing keys, and waits for a limited time.
+    /// Asks the owners to delete these leasing keys, and waits a limited time for the deletions.
     async fn ask_owners(
         &self,
         headers: &HeaderMap,

@@ -362,7 +362,7 @@ impl Watcher {
         self.mailbox.notify(self.serial, WatcherChange::Behind { next });
     }
 
-    /// Queues a response for the client. Returns whether it fit.
+    /// Queues a response for the client. Returns false if the response does not fit in the outbox.
     fn offer(&self, shared: Bytes) -> bool {
         self.mailbox.outbox.offer(OutboxMessage { watch_id: self.watch_id, shared })
     }
