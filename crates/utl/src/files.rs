@@ -91,8 +91,7 @@ pub(crate) fn check_there(path: &Path) -> Result<(), Failure> {
     Err(Failure::Absent { action: "stat", path: path.to_path_buf(), reason })
 }
 
-/// Returns the paths of a member's data directory. The error for a mistyped path differs from that for a damaged
-/// directory.
+/// Returns the paths of a member's data directory. A mistyped path and a damaged directory result in different errors.
 pub(crate) fn data_dir(root: &Path, wal: Option<&Path>) -> Result<DataDir, Failure> {
     let is_dir = |path: &Path| -> Result<bool, Failure> {
         let facts = disk().metadata(path).map_err(Failure::io("check whether it exists", path))?;

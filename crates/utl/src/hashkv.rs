@@ -1,6 +1,6 @@
 //! `hashkv`: computes the hash of a file's keyspace, for comparison between members.
 //!
-//! Unlike etcdutl, it does not change the file, so a snapshot can still be restored afterwards.
+//! Unlike etcdutl's command, this command does not change the file, so a snapshot can still be restored afterwards.
 
 use std::path::Path;
 

@@ -138,7 +138,7 @@ fn candidates(sources: &[Source]) -> Vec<Candidate> {
     sources.iter().map(Source::candidate).collect()
 }
 
-/// Checks that the new files are not created inside a given directory, because these directories must not be modified.
+/// Checks that the new files are not created inside one of the given directories, which must not be modified.
 fn check_outside(member: &NewMember, sources: &[Source]) -> Result<(), Failure> {
     for output in [member.dirs().root(), member.dirs().wal()] {
         let real_output = resolved(output);

@@ -1,4 +1,4 @@
-//! Checks whether the pages of a backend file are sound. Commands do not work on a file with unsound pages.
+//! Checks whether the pages of a backend file are sound. Commands refuse a file with unsound pages.
 
 use quorate_storage::bolt::Problem;
 

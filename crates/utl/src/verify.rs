@@ -100,8 +100,8 @@ pub(crate) struct Assessment {
     pub(crate) backend: Option<BackendFacts>,
     /// Id of the member, if the cluster has removed this member. The member's data may be sound nevertheless.
     pub(crate) removed: Option<MemberId>,
-    /// Reason why the member must fetch its state from another member; `None` if it need not. The member fetches the
-    /// state when it starts, and no other member must use its current state.
+    /// Reason why the member must fetch its state from another member; `None` if no fetch is needed. The member fetches
+    /// the state when it starts. Its current state must not be given to another member.
     pub(crate) bad_state: Option<String>,
 }
 

@@ -1,10 +1,11 @@
 //! Chooses the directory to recover from, and decides whether it contains all acknowledged changes.
 //!
-//! The choice follows Raft's rule for votes: the log whose last entry has the highest term wins, and among those the
-//! longest log. An acknowledged entry is on the disks of a majority of the voters. Every other majority shares a voter
-//! with that majority, and a log that is at least as up to date as that voter's log also contains the entry. As a
-//! result, if sound logs of a majority of the voters are given, the most up-to-date log contains all acknowledged
-//! entries. The highest commit index is no substitute, because the commit index on disk lags behind.
+//! The choice follows Raft's rule for votes: the log whose last entry has the highest term wins. If several logs end
+//! with this term, the longest of them wins. An acknowledged entry is on the disks of a majority of the voters. Every
+//! other majority shares a voter with that majority, and a log that is at least as up to date as that voter's log also
+//! contains the entry. As a result, if sound logs of a majority of the voters are given, the most up-to-date log
+//! contains all acknowledged entries. The highest commit index is no substitute, because the commit index on disk lags
+//! behind.
 //!
 //! # Not here
 //!

@@ -50,7 +50,7 @@ impl Source {
         Ok(Self { file, path: path.to_path_buf(), image_len, is_verified })
     }
 
-    /// Checks that the digest at the end of the file is that of the given content.
+    /// Checks that the digest at the end of the file matches the given content.
     pub(crate) fn check_digest(&self, content: Sha256) -> Result<(), RestoreError> {
         let mut expected = [0; 32];
         let read = self.file.read_exact_at(&mut expected, self.image_len);
@@ -59,7 +59,7 @@ impl Source {
         if expected == computed { Ok(()) } else { Err(RestoreError::Hash { expected, computed }) }
     }
 
-    /// Checks the content where it is: against the digest or, if that is not verified, page by page.
+    /// Checks the content in place: against the digest or, if the digest is not verified, page by page.
     pub(crate) fn check(&self, disk: &Arc<dyn Disk>) -> Result<(), RestoreError> {
         if !self.is_verified {
             return check_pages(disk, &self.path, &self.path);

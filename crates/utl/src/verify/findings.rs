@@ -42,8 +42,8 @@ impl Findings {
         self.list.iter().filter(|(grade, ..)| *grade == Grade::Damaged).count()
     }
 
-    /// Returns the findings that report damage, each of which is a reason not to start a member on the files or recover
-    /// from the files.
+    /// Returns the findings that report damage, each of which is a reason neither to start a member on the files nor to
+    /// recover from them.
     pub(crate) fn damage(&self) -> impl Iterator<Item = String> {
         let damaged = self.list.iter().filter(|(grade, ..)| *grade == Grade::Damaged);
         damaged.map(|(_, part, says)| format!("{part}: {says}"))
