@@ -68,8 +68,8 @@ impl Names {
         [&self.replacement[..], self.rest(key)].concat()
     }
 
-    /// Returns the source key without its prefix. This part of the key is the same on both sides. Only keys with the
-    /// prefix are read.
+    /// Returns the source key without its prefix. This part of the key is the same on both sides. Every source key has
+    /// the prefix, because only keys with the prefix are read.
     pub(crate) fn rest<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         key.strip_prefix(&self.prefix[..]).unwrap_or(key)
     }

@@ -4,7 +4,7 @@
 //!
 //! * Echo is always restored. While the secret is read, the interrupt key ends the line instead of sending a signal,
 //!   and the tool then exits in an orderly way.
-//! * If standard input is not a terminal, lines are read as they are.
+//! * If standard input is not a terminal, there is no echo to disable, and a line is read as from a file.
 
 use std::io::{BufRead, Error, ErrorKind, IsTerminal as _, stdin};
 

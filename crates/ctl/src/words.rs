@@ -36,7 +36,7 @@ pub(crate) fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
     Ok(words)
 }
 
-/// Returns whether the opening double quote has a closing one.
+/// Returns whether a closing quote follows the opening double quote.
 fn is_closed(text: &[u8]) -> bool {
     let mut bytes = text.iter().skip(1);
     while let Some(byte) = bytes.next() {

@@ -126,8 +126,8 @@ impl<'a> Get<'a> {
             "VERSION" => SortTarget::Version,
             _ => return Err(bad("target", target)),
         };
-        // The server returns keys in ascending order by default, whereas an explicit sort order makes it sort the whole
-        // result.
+        // By default, the server returns keys in ascending order, so this order is not requested. An explicit sort
+        // order would make the server sort the whole result.
         if sort_target == SortTarget::Key && sort_order == SortOrder::Ascend {
             return Ok((SortOrder::None, sort_target));
         }

@@ -69,7 +69,7 @@ const TIME_TO_LIVE: Command = Command {
 /// TTL that is assumed for a lease until the first response reports it.
 const FIRST_LIFE: Duration = Duration::from_secs(5);
 
-/// Returns the only argument, or an error with the text of this command.
+/// Returns the only argument. If the number of arguments is not one, returns an error with the text `refusal`.
 fn only_arg(session: &Session, refusal: &str) -> Result<String, Failure> {
     match (session.matches.arg(0), session.matches.args.len()) {
         (Some(arg), 1) => Ok(arg),

@@ -80,7 +80,7 @@ const REVOKE_PERMISSION: Command = Command {
     ..Command::EMPTY
 };
 
-/// Returns the only argument, or an error with the text of this command.
+/// Returns the only argument. If the number of arguments is not one, returns an error that names this command.
 fn only_name(session: &Session, command: &str) -> Result<String, Failure> {
     match (session.matches.arg(0), session.matches.args.len()) {
         (Some(name), 1) => Ok(name),

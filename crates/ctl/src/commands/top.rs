@@ -33,7 +33,7 @@ watch, a user needs permission to read the keys of --prefix.",
 
 async fn show(session: &Session) -> Result<(), Failure> {
     let settings = Settings::of(&session.matches, is_json(session)?, &session.env)?;
-    // The password prompt and a login error appear before the screen changes.
+    // Logs in first, so that the password prompt or a login error appears before the display starts.
     drop(session.client().await?);
     let host = Host {
         cluster: Cluster {

@@ -86,7 +86,7 @@ const fn interactive(usage: &'static str) -> Flag {
     Flag { name: "interactive", short: None, kind: Kind::Bool, default: "true", usage }
 }
 
-/// Returns exactly this number of arguments, or an error with the text of this command.
+/// Returns the arguments. If their number is not `COUNT`, returns an error with the text `refusal`.
 fn args<const COUNT: usize>(session: &Session, refusal: &str) -> Result<[String; COUNT], Failure> {
     let args = (0..session.matches.args.len()).filter_map(|at| session.matches.arg(at));
     let args: Vec<String> = args.collect();

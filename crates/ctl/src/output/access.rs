@@ -130,7 +130,7 @@ impl Access {
     }
 }
 
-/// Lists the keys that a role may read and those that it may write.
+/// Lists the keys that a role may read, and the keys that it may write.
 fn permissions(role: &str, permissions: &[Permission], shown: &mut Shown) {
     shown.line(format!("Role {role}"));
     for (title, kind) in [("KV Read:", Type::Read), ("KV Write:", Type::Write)] {

@@ -1,4 +1,4 @@
-//! Tests every format on hand-written replies. The tests in `tests/` compare the output with that of the real tools.
+//! Tests every format on hand-written replies. The tests in `tests/` compare the output with the real tools' output.
 
 use quorate_api::etcdserverpb::{
     LeaseStatus, Member, ResponseHeader, ResponseOp, response_op::Response,

@@ -1,5 +1,5 @@
-//! Runs every command in every format. The output must equal that of etcdctl 3.5 byte for byte, except where 3.7 prints
-//! something different. In these cases, the output must equal that of 3.7.
+//! Runs every command in every format. The output must equal the output of etcdctl 3.5 byte for byte, except where 3.7
+//! prints something different. In these cases, it must equal the output of 3.7.
 //!
 //! The completeness test fails for a command that is in none of the lists.
 

@@ -177,7 +177,7 @@ async fn read_cluster(client: Client, mut cursor: Cursor, timeout: Duration, pag
             Err(status) if status.code() == Code::ResourceExhausted && cursor.shrink() => continue,
             Err(status) => (Err(status_text(&status)), false),
         };
-        // If the receiver no longer exists, reading the other side has failed.
+        // The receiver no longer exists if reading the other side has failed. This side then stops as well.
         if pages.send(page).await.is_err() || !has_more {
             return;
         }
@@ -188,7 +188,7 @@ fn read_file(ranges: &Ranges, mut cursor: Cursor, pages: &Pages) {
     loop {
         let mut page = ranges(&cursor.request);
         let has_more = page.as_mut().is_ok_and(|page| cursor.advance(page));
-        // If the receiver no longer exists, reading the other side has failed.
+        // The receiver no longer exists if reading the other side has failed. This side then stops as well.
         if pages.blocking_send(page).is_err() || !has_more {
             return;
         }
