@@ -38,7 +38,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 const FIRST_ANSWER_TIME: Duration = Duration::from_secs(5);
 /// The maximum size of a `/metrics` response.
 const METRICS_BYTES_MAX: u64 = 16 << 20;
-/// The interval for counting leases, which requires listing all of them. It is longer if there are many leases.
+/// The interval at which leases are counted, the interval if there are many leases, and the number of leases that
+/// counts as many. Each count requires listing all leases.
 const LEASES_PERIOD: Duration = Duration::from_secs(10);
 const MANY_LEASES_PERIOD: Duration = Duration::from_secs(120);
 const MANY_LEASES: u64 = 10_000;
@@ -78,7 +79,7 @@ pub(super) struct Collector<'a> {
     start: Instant,
     /// The endpoints from the command line.
     given: Vec<String>,
-    /// The ids of the members at the given endpoints, as far as they are known.
+    /// The known ids of the members at the given endpoints, by endpoint.
     owners: BTreeMap<String, u64>,
     members: Vec<Rc<Target>>,
     /// The given endpoints that belong to no known member.
@@ -115,7 +116,7 @@ impl<'a> Collector<'a> {
         collector
     }
 
-    /// Returns the client of the member that serves reads.
+    /// Returns the client of the member to which reads about the whole cluster are sent.
     pub(super) fn reader(&self) -> Option<Rc<Client>> {
         self.reader.as_ref().and_then(|target| target.client.as_ref().ok()).cloned()
     }

@@ -213,7 +213,8 @@ impl Gauge {
     }
 }
 
-/// The cumulative count for each bound. The keys are the bounds in seconds as bits, which sort like the numbers.
+/// The cumulative count for each bound. The keys are the bit patterns of the bounds in seconds, which sort like the
+/// bounds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Histogram {
     buckets: BTreeMap<u64, f64>,
@@ -221,7 +222,7 @@ pub(super) struct Histogram {
 
 impl Histogram {
     fn add(&mut self, bound: f64, count: f64) {
-        // Bounds are positive, so their bits sort like the numbers.
+        // Bounds are positive, so their bit patterns sort like the bounds.
         *self.buckets.entry(bound.to_bits()).or_default() += count;
     }
 
@@ -359,7 +360,7 @@ impl Metrics {
                     "grpc_server_handling_seconds" => {
                         let (service, method) =
                             (label(labels, "grpc_service")?, label(labels, "grpc_method")?);
-                        // The duration of a stream says nothing about the duration of a request.
+                        // Durations of streams are ignored, because they say nothing about the durations of requests.
                         let kind = Kind::of_method(service, method)?;
                         (&mut self.at_the_door, Some(kind.0).filter(|_| !kind.1)?)
                     }

@@ -26,7 +26,7 @@ pub(super) const PREFIXES_MAX: usize = 4096;
 /// previous page.
 const PAGE_KEYS_MAX: usize = 32;
 const PAGE_BYTES: usize = 128 << 10;
-/// The minimum number of consecutive keys without a full prefix that are grouped by their common beginning.
+/// If at least this many consecutive keys have no full prefix, they are grouped by their common beginning.
 const STEM_KEYS_MIN: usize = 8;
 
 /// The rules by which keys are grouped.

@@ -146,9 +146,9 @@ pub struct MemberRow {
     /// The earliest expiry time of the certificates in each file, in seconds since 1970. The keys are the flags that
     /// name the files.
     pub certificates: BTreeMap<String, f64>,
-    /// The member's clock, in seconds since 1970, to the second.
+    /// The member's clock, in seconds since 1970, with a resolution of one second.
     pub clock: Option<f64>,
-    /// The time at which the responses had arrived, since the start of the program that shows them.
+    /// The time at which the member's responses had arrived, measured from the start of this program.
     pub at: Duration,
 }
 
@@ -311,8 +311,8 @@ impl History {
         }
         let (before, old) = self.revision.replace((at, revision))?;
         let secs = at.checked_sub(before)?.as_secs_f64();
-        // The member that now has the highest revision may be slightly behind the member that had the highest revision
-        // in the last sample.
+        // The difference may be negative, because the member that now reports the highest revision may be slightly
+        // behind the member that reported the highest revision in the last sample.
         (secs > 0.0).then(|| revision.saturating_sub(old).max(0) as f64 / secs)
     }
 

@@ -9,7 +9,7 @@ use super::metrics::Metrics;
 /// The state of all members at nearly the same time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
-    /// The time since the start of the program.
+    /// The time of the sample, measured from the start of this program.
     pub(super) at: Duration,
     pub(super) cluster_id: u64,
     pub(super) members: Vec<Member>,
@@ -32,7 +32,7 @@ pub(super) struct Member {
     pub(super) standing: Result<Standing, Trouble>,
     /// The duration of the status request.
     pub(super) took: Duration,
-    /// The time at which the responses had arrived, since the start of the program.
+    /// The time at which the member's responses had arrived, measured from the start of this program.
     pub(super) at: Duration,
     pub(super) metrics: Option<Metrics>,
 }

@@ -30,7 +30,7 @@ pub(super) struct Shared {
     /// The reason why keys cannot be counted.
     pub(super) uncounted: RefCell<Option<String>>,
     pub(super) watching: RefCell<Watching>,
-    /// The client of the member that serves reads, if there is one.
+    /// The client of the member to which reads of keys are sent, if a member is available.
     pub(super) reader: RefCell<Option<Rc<Client>>>,
     pub(super) interval: Cell<Duration>,
     pub(super) is_paused: Cell<bool>,
