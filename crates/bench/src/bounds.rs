@@ -10,7 +10,7 @@ const KEY_BYTES_MAX: u64 = 1 << 20;
 /// The maximum total size of all in-flight requests.
 const FLIGHT_BYTES_MAX: u64 = 2 << 30;
 const CLIENTS_MAX: u64 = 1_000_000;
-/// The number of source ports from which a machine can connect.
+/// The maximum number of connections, which is the number of source ports of a machine.
 const CONNECTIONS_MAX: u64 = 65_535;
 const THREADS_MAX: u64 = 1024;
 /// The maximum number of keys. It is low enough that sums of key numbers do not overflow.

@@ -335,8 +335,8 @@ impl<'a> Session<'a> {
         self.watched("kubernetes", kinds, &audience, ask, |_| shape.written())
     }
 
-    /// Runs `work` while the watchers watch, and waits until they have received the events of all its writes, whose
-    /// number `written` returns.
+    /// Runs `work` while the watchers watch, and waits until the watchers have received the events of all writes.
+    /// `written` returns the number of writes that `work` has made.
     fn watched(
         &self,
         name: &str,

@@ -28,7 +28,7 @@ use crate::secret::Secret;
 
 const WINDOW_DEFAULT: u32 = 65_535;
 const WINDOW_MAX: u32 = 0x7fff_ffff;
-/// A window is refilled when this many bytes of it are used.
+/// Number of used bytes at which a window is refilled.
 const WINDOW_REFILL_BYTES: u32 = 1 << 29;
 
 const SETTING_MAX_STREAMS: u16 = 3;
