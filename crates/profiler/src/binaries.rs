@@ -1,8 +1,8 @@
 //! The binaries of this process: their mappings, unwind tables and symbols.
 //!
-//! They are read from `/proc/self/maps` and the files that it lists when a recording begins. The binary that the kernel
-//! provides (`[vdso]`) is read from memory. Only the required sections of a file are read, and symbols only when the
-//! profile is encoded.
+//! When a recording begins, they are read from `/proc/self/maps` and from the files listed there. The binary that the
+//! kernel provides (`[vdso]`) is read from memory. Only the required sections of a file are read, and symbols only when
+//! the profile is encoded.
 //!
 //! # Not here
 //!
