@@ -9,7 +9,7 @@
 //! * No frame exceeds the client's windows or its maximum frame size.
 //! * A stream is known from its request until both sides have ended it, or one side has reset it. A command for an
 //!   unknown stream has no effect, because the client may have reset the stream.
-//! * The decoder processes the header block of every request, even of a refused one.
+//! * The decoder processes the header block of every request, including refused requests.
 //!
 //! # Bound
 //!
@@ -212,7 +212,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// Returns the stream whose header block has begun, but whose last frame of the block has not arrived.
+    /// Returns the stream with an incomplete header block: the block has begun, but its last frame has not arrived.
     #[must_use]
     pub fn open_block_stream(&self) -> Option<StreamId> {
         self.open_block.as_ref().map(|open| open.stream)
