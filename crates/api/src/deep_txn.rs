@@ -5,8 +5,8 @@
 //! and any transaction that `--max-txn-ops` permits may be in the log. Therefore this module decodes the transactions
 //! that the generated decoder refuses, up to the same depth as etcd.
 //!
-//! All processing of such a transaction (checks, encoding, execution, even dropping it) recurses to the same
-//! depth, so every thread that may handle one needs a stack of [`STACK_BYTES`].
+//! All processing of such a transaction (checks, encoding, execution, even dropping it) recurses to the same depth, so
+//! every thread that may handle such a transaction needs a stack of [`STACK_BYTES`].
 
 use bytes::Bytes;
 use prost::Message;

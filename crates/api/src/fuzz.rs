@@ -14,8 +14,8 @@ use crate::shape;
 /// separate thread, which would slow down the fuzzer.
 const SHALLOW_BYTES_MAX: usize = 400;
 
-/// Decodes arbitrary bytes as a request. If the generated decoder succeeds, the result must equal its result. Otherwise
-/// the result must be a valid message.
+/// Decodes arbitrary bytes as a request. If the generated decoder succeeds, both results must be equal. Otherwise the
+/// result must be a valid message.
 pub fn shape(data: &[u8]) {
     fn check<M: Message + Name + Default + PartialEq>(data: &Bytes) {
         let usual = M::decode(data.clone());
