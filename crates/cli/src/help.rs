@@ -126,7 +126,7 @@ pub fn flag_usages(flags: &[Flag], help: Option<&str>) -> String {
     flags.iter().map(line).collect()
 }
 
-/// Returns the end of a flag's line, which shows the default unless that is the zero value.
+/// Returns the end of a flag's line, which shows the default unless the default is the zero value.
 pub(crate) fn shown_default(flag: &Flag) -> String {
     match flag.kind {
         Kind::Bool if flag.default == "false" => String::new(),
