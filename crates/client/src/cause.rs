@@ -114,7 +114,8 @@ fn undialed(reason: &str) -> String {
 }
 
 fn is_handshake(error: &(dyn Error + 'static)) -> bool {
-    // The source of an `io::Error` is not the wrapped error but the wrapped error's source.
+    // The source of an `io::Error` is not the wrapped error but the wrapped error's source, so the wrapped error is
+    // read separately.
     let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     error.is::<ConnectError>()
         || wrapped.is_some_and(|wrapped| wrapped.is::<ConnectError>())

@@ -98,7 +98,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Sends a progress request now or, if there is no stream, as soon as one is opened.
+    /// Sends a progress request now or, if no stream is open, as soon as a stream is opened.
     pub fn ask_progress(&mut self) {
         match &self.stream {
             Some(stream) => stream.ask_progress(),

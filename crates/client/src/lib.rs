@@ -157,7 +157,7 @@ struct State {
     first: usize,
     /// The number of the connection that last returned a response.
     answered: u64,
-    /// The last connection error since that response.
+    /// The last connection error since the last response.
     trouble: Option<String>,
 }
 
@@ -397,7 +397,8 @@ impl Client {
     }
 
     /// Returns a connection on which the server has sent its first frame. Tries endpoints until the `deadline`. Without
-    /// a deadline, tries each endpoint once, except that it waits for the client's first connection, with one warning.
+    /// a deadline, tries each endpoint once. The exception is the client's first connection, for which it waits
+    /// indefinitely after one warning.
     pub async fn connect(&self, deadline: Option<Instant>) -> Result<Connection, Status> {
         if let Some(connection) = &self.state.borrow().current {
             return Ok(connection.clone());
