@@ -10,7 +10,7 @@ pub const HEAD_BYTES: usize = 5;
 /// Maximum length of a message that clients accept.
 const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 
-/// Minimum size of an allocation, so that consecutive small messages share one.
+/// Minimum size of an allocation in bytes, so that consecutive small messages share an allocation.
 const BUFFER_BYTES: usize = 512;
 
 /// Appends a message of `len` bytes, which `encode` writes.

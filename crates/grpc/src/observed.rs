@@ -21,7 +21,7 @@ pub trait Observer: Send + Unpin + 'static {
     fn ended(&mut self, _code: Code, _message: &str) {}
 }
 
-/// The status of a call whose body ends without one. grpc-go's clients report the same status.
+/// The status of a call whose body ends without a status. grpc-go's clients report the same status.
 const NO_STATUS: (Code, &str) =
     (Code::Internal, "server closed the stream without sending trailers");
 
@@ -34,7 +34,8 @@ pub struct Observed<O: Observer> {
 }
 
 impl<O: Observer> Observed<O> {
-    /// Observes the body of a response with these headers. They contain the status if there are no messages.
+    /// Observes the body of a response with these headers. The headers contain the status if the response has no
+    /// messages.
     pub fn new(headers: &HeaderMap, inner: Body, observer: Option<O>) -> Self {
         let mut observed = Self { inner, observer };
         if let Some(status) = Status::from_header_map(headers) {

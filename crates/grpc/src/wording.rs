@@ -1,8 +1,8 @@
 //! Replaces the gRPC library's errors about messages with grpc-go's errors.
 //!
-//! The library checks that a message is complete, short enough and valid, but its texts and some of its codes differ
-//! from those that etcd clients expect. The expected texts and codes depend on the kind of call, because grpc-go uses
-//! different functions to read the message of a unary call and the messages of a stream.
+//! The library checks that a message is complete, short enough and valid, but etcd clients expect other texts and, for
+//! some errors, other codes. The expected texts and codes depend on the kind of call, because grpc-go uses different
+//! functions to read the message of a unary call and the messages of a stream.
 
 use tonic::{Code, Status};
 
