@@ -40,7 +40,7 @@ enum Signing {
 pub struct Keys {
     method: Method,
     signing: Option<Signing>,
-    /// `None` if the signing key also verifies.
+    /// `None` if the signing key is also used to verify signatures.
     verifying: Option<ParsedPublicKey>,
 }
 
