@@ -2,7 +2,7 @@
 //!
 //! The input has passed [`Values`](crate::Values), so it is valid JSON. This module checks that it matches the message.
 //! The length of a message is known only after the message is written, so space for the longest length is reserved
-//! before it. Readers of the wire format accept lengths that are longer than necessary.
+//! before the message. Readers of the wire format accept lengths that are longer than necessary.
 
 use std::borrow::Cow;
 
