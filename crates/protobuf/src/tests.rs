@@ -111,7 +111,7 @@ fn each_kind_of_malformed_field_has_its_own_error() {
         (b"\x09\0\0\0", Malformed::Truncated),
         (b"\x0d\0", Malformed::Truncated),
         (b"\x12\x02\0", Malformed::Truncated),
-        // A length larger than any memory, and one that would overflow when added to a position.
+        // A length larger than any memory, and a length that would overflow when added to a position.
         (b"\x12\xff\xff\xff\xff\xff\x7f", Malformed::Truncated),
         (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", Malformed::Truncated),
         (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", Malformed::VarintOverflow),
