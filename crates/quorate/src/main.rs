@@ -35,7 +35,7 @@ enum Program {
     Unknown,
 }
 
-/// The exit code for an invalid command line, which is also the server's.
+/// The exit code for an invalid command line, which is the same as the server's.
 const BAD_LINE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -105,7 +105,7 @@ fn choose(args: &mut Vec<OsString>) -> Program {
     program
 }
 
-/// Returns the program for a subcommand of etcd's server binary, if the first argument is one.
+/// Returns the program that the first argument names, if it is a subcommand of etcd's server binary.
 fn etcd_command(args: &[OsString]) -> Option<Program> {
     match args.get(1).and_then(|argument| argument.to_str()) {
         Some("gateway") => Some(Program::Gateway),

@@ -131,7 +131,8 @@ fn the_changelog_lists_every_command() {
     }
 }
 
-/// An operator who requests another downgrade right after the last member's restart receives an error.
+/// An operator who requests another downgrade right after the last member's restart receives an error, which the page
+/// must explain.
 #[test]
 fn migration_md_explains_a_downgrade_request_right_after_the_last_restart() {
     let page = document("docs/migration.md").replace('\n', " ");

@@ -1,4 +1,4 @@
-//! Checks that the pages in the repository equal those that the program prints.
+//! Checks that the pages in the repository are the same as the pages that the program prints.
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
