@@ -7,7 +7,7 @@ use crate::error::BenchError;
 
 const VALUE_BYTES_MAX: u64 = 64 << 20;
 const KEY_BYTES_MAX: u64 = 1 << 20;
-/// The maximum total size of all in-flight requests.
+/// The maximum total size of all in-flight requests, in bytes.
 const FLIGHT_BYTES_MAX: u64 = 2 << 30;
 const CLIENTS_MAX: u64 = 1_000_000;
 /// The maximum number of connections, which is the number of source ports of a machine.

@@ -6,7 +6,7 @@ use quorate_api::etcdserverpb::ResponseHeader;
 use quorate_api::record::Fields;
 use serde_json::{Map, Value, json};
 
-/// Maximum length of a key in a response. A longer key is truncated and marked as truncated.
+/// Maximum length of a key in a response, in bytes. A longer key is truncated and marked as truncated.
 pub(crate) const KEY_BYTES_SHOWN_MAX: usize = 4096;
 
 pub(crate) fn base64(bytes: &[u8]) -> String {

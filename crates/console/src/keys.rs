@@ -31,7 +31,7 @@ pub(crate) const LIST_MAX: usize = 500;
 const TREE_MAX: usize = 200;
 const DEFAULT: usize = 100;
 
-/// Maximum total length of the shown parts of the keys in a page.
+/// Maximum total length of the shown parts of the keys in a page, in bytes.
 const PAGE_BYTES_MAX: usize = 512 << 10;
 
 /// Number of keys that one request for a level of the tree reads. It is small because, if each prefix of the level has
@@ -41,7 +41,7 @@ const TREE_KEYS: usize = 32;
 /// Time limit of the counts of a tree level.
 const COUNTS_TIME: Duration = Duration::from_secs(2);
 
-/// Maximum length of a response that is fetched without a permit for large values.
+/// Maximum length, in bytes, of a response that is fetched without a permit for large values.
 const SMALL_BYTES_MAX: usize = 1 << 20;
 
 /// Maximum number of bytes of a value that are shown.
@@ -57,7 +57,7 @@ impl Large {
     }
 }
 
-/// Maximum length of a separator. Searching long keys for a long separator would be slow.
+/// Maximum length of a separator, in bytes. Searching long keys for a long separator would be slow.
 pub(crate) const SEPARATOR_BYTES_MAX: usize = 16;
 
 pub(crate) fn wrong_separator() -> Refusal {

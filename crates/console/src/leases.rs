@@ -17,7 +17,7 @@ const DEFAULT: usize = 50;
 /// Maximum number of keys shown for one lease.
 const KEYS_MAX: usize = 500;
 
-/// Maximum total length of the keys shown for one lease.
+/// Maximum total length of the keys shown for one lease, in bytes.
 const KEYS_BYTES_MAX: usize = 512 << 10;
 
 /// Returns a page of the leases, in the order of their ids.

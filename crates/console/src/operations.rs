@@ -3,7 +3,7 @@
 //!
 //! # Guarantees
 //!
-//! * A write of a key is a transaction that compares the key's revision with the one that the page has shown. If
+//! * A write of a key is a transaction that compares the key's revision with the revision that the page has shown. If
 //!   another client has changed the key since then, nothing is written.
 //! * The console never repeats an operation.
 

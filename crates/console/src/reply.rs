@@ -19,7 +19,7 @@ use crate::refusal::{Kind, Refusal};
 /// An HTTP response of the console.
 pub(crate) type Reply = Response<Content>;
 
-/// Maximum length of a response that is not a stream.
+/// Maximum length of a response that is not a stream, in bytes.
 const ANSWER_BYTES_MAX: usize = 1_000_000;
 
 /// The content-security policy: the page loads only files of the console itself, and runs no inline code.

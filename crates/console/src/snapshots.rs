@@ -295,7 +295,8 @@ async fn fetch(
     }
 }
 
-/// Computes the digest of all received bytes except the last ones, which are the digest sent by the member.
+/// Computes the digest of the received data. The final bytes are excluded, because they are the digest sent by the
+/// member.
 #[derive(Default)]
 struct Checked {
     len: u64,

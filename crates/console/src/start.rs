@@ -31,7 +31,7 @@ use crate::worker;
 const CONNECTIONS_MAX: u64 = 128;
 const ADDRESS_CONNECTIONS_MAX: u32 = 96;
 
-/// Stack size of the thread that serves connections.
+/// Stack size of the thread that serves connections, in bytes.
 const STACK_BYTES: usize = 1 << 20;
 
 /// The flags of `quorate console`.

@@ -30,7 +30,7 @@ use crate::settings::Settings;
 use crate::snapshots::Downloads;
 use crate::{accounts, history, leases, operations};
 
-/// Maximum length of a value that can be put. In base64, a value of this length still fits into a request body.
+/// Maximum length of a value in a put, in bytes. In base64, a value of this length still fits into a request body.
 const VALUE_BYTES_PUT: usize = 1 << 20;
 
 /// The name of the thread.

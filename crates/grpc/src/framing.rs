@@ -7,7 +7,7 @@ use tonic::Status;
 /// Length of a message's prefix in bytes: one for the compression flag, and four for the message length.
 pub const HEAD_BYTES: usize = 5;
 
-/// Maximum length of a message that clients accept.
+/// Maximum length, in bytes, of a message that clients accept.
 const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 
 /// Minimum size of an allocation in bytes, so that consecutive small messages share an allocation.

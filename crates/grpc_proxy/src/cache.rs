@@ -29,10 +29,10 @@ use crate::span::Span;
 /// Maximum number of cached responses, as in etcd's proxy.
 const ENTRIES_MAX: usize = 2048;
 
-/// Maximum total size of all responses and their requests.
+/// Maximum total size of all responses and their requests, in bytes.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Maximum size of a cached response.
+/// Maximum size of a cached response, in bytes.
 pub(crate) const ENTRY_BYTES_MAX: usize = BYTES_MAX / 16;
 
 /// The key of a cache entry: the request and the caller.

@@ -12,7 +12,7 @@ use quorate_json::Conversion;
 use quorate_telemetry::log;
 use tonic::body::Body;
 
-/// Maximum length of a message that is logged in full. The message is buffered until it is complete.
+/// Maximum length, in bytes, of a message that is logged in full. The message is buffered until it is complete.
 const LOGGED_BYTES_MAX: usize = 1 << 20;
 
 /// Methods whose messages contain passwords or tokens.

@@ -27,13 +27,13 @@ use tonic::Status;
 /// Number of queued bytes at which the outbox is full.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
 
-/// Size up to which short messages are collected before they are passed to the transport.
+/// Number of bytes of short messages that are collected before they are passed to the transport.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Size above which messages are passed to the transport without a copy.
+/// Messages with more bytes than this are passed to the transport without a copy.
 const COPIED_BYTES_MAX: usize = 8 << 10;
 
-/// Memory overhead of a queued message.
+/// Memory overhead of a queued message, in bytes.
 const ENTRY_BYTES: usize = 64;
 
 /// A message: fields specific to this client, and fields shared by all clients.

@@ -25,13 +25,14 @@ use tonic::body::Body;
 use crate::framing::{self, Messages};
 use crate::upstream::{MemberRequest, Upstream, receive_error, transport_error};
 
-/// Maximum length of a request.
+/// Maximum length of a request, in bytes.
 pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// The gRPC library's error text for a request without a message.
 const NO_MESSAGE: &str = "Missing request message.";
 
-/// The limit on responses if none is configured: the length of the longest possible message.
+/// The limit on the length of a response, in bytes, if no limit is configured: the length of the longest possible
+/// message.
 const UNLIMITED_BYTES: usize = i32::MAX as usize;
 
 /// Reads the single message of a request.

@@ -116,7 +116,8 @@ impl Span {
     }
 }
 
-/// Returns all spans that a request may write. With `with_conditions`, also returns those that its conditions read.
+/// Returns all spans that a request may write. With `with_conditions`, also returns the spans that the request's
+/// conditions read.
 pub(crate) fn written(request: &Request, with_conditions: bool) -> Vec<Span> {
     let mut spans = Vec::new();
     add_written(request, with_conditions, &mut spans);

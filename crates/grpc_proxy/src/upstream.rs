@@ -51,10 +51,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 /// Maximum duration of a dial, including handshakes.
 const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The flow-control window of a call.
+/// The flow-control window of a call, in bytes.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 
-/// The flow-control window of a connection. It has space for many calls whose clients do not read.
+/// The flow-control window of a connection, in bytes. It has space for many calls whose clients do not read.
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
 
 /// Keep-alive settings for connections.

@@ -14,7 +14,7 @@ const LIMITS: Limits = Limits {
     given_up_max: 10,
 };
 
-/// The size of the initial settings, which are sent in addition to the responses.
+/// The size in bytes of the initial settings, which are sent in addition to the responses.
 const OUTPUT_BYTES: usize = 64;
 /// The maximum output for each received byte: a frame of 9 bytes can cause a reset frame of 13 bytes.
 const OUTPUT_PER_BYTE: usize = 2;

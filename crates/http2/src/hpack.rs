@@ -15,9 +15,9 @@ use http::{HeaderName, HeaderValue};
 
 use super::huffman;
 
-/// The maximum size of the decoder's dynamic table, which is the protocol's default.
+/// The maximum size of the decoder's dynamic table in bytes, which is the protocol's default.
 const TABLE_BYTES_MAX: usize = 4096;
-/// The size of an entry in addition to its strings (RFC 7541, section 4.1).
+/// The size of an entry in bytes, in addition to its strings (RFC 7541, section 4.1).
 pub(crate) const ENTRY_BYTES: usize = 32;
 
 /// The name of a field.

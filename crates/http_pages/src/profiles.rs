@@ -42,7 +42,7 @@ const PROFILE_SECONDS: u64 = 30;
 /// Maximum number of addresses in one symbol request.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Maximum length of an address list in a POST.
+/// Maximum length of an address list in a POST, in bytes.
 const POSTED_BYTES_MAX: usize = 128 << 10;
 
 /// The path prefix of the pages.

@@ -1,4 +1,4 @@
-//! Responses identical to those of Go's HTTP server: status, headers and body, byte for byte.
+//! Responses with the same status, headers and body as the responses of Go's HTTP server, byte for byte.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS};

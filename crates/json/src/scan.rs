@@ -71,7 +71,7 @@ enum State {
 enum Step {
     /// The byte is part of the value or precedes it.
     On,
-    /// The byte is the last one of the value.
+    /// The byte is the last byte of the value.
     Last,
     /// The value, which is a number, ended before the byte.
     Past,

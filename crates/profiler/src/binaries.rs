@@ -19,7 +19,7 @@ use gimli::{
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ReadCache};
 
-/// The maximum size of a section. A larger section is ignored.
+/// The maximum size of a section, in bytes. A larger section is ignored.
 pub(crate) const SECTION_BYTES_MAX: u64 = 256 << 20;
 
 /// The maximum number of binaries. A process typically has five.
@@ -31,7 +31,7 @@ const VDSO: &str = "[vdso]";
 /// The suffix that the kernel adds to the path of a deleted file.
 const DELETED: &str = " (deleted)";
 
-/// The minimum alignment of segments.
+/// The minimum alignment of segments, in bytes.
 const PAGE_BYTES: u64 = 4096;
 
 /// The mapping of a binary's code in memory.

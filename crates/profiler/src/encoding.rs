@@ -67,7 +67,7 @@ pub(crate) struct Profile {
     /// The type of the sampling period, and the period.
     pub(crate) period: Option<(ValueType, u64)>,
     pub(crate) comments: Vec<String>,
-    /// The value type that readers show by default; if it is `None`, they show the last one.
+    /// The value type that readers show by default; if it is `None`, they show the last value type.
     pub(crate) shown_first: Option<&'static str>,
 }
 

@@ -5,8 +5,8 @@
 //! stack, so an invalid address causes an error instead of a fault.
 //!
 //! A timer counts the CPU time of one thread and interrupts only that thread. All cores are thus sampled equally, and
-//! sleeping threads are not interrupted. The kernel restarts interrupted system calls (`SA_RESTART`), except for those
-//! that wait for events, sleep, or reserve file space. All callers in this program repeat such calls themselves.
+//! sleeping threads are not interrupted. The kernel restarts interrupted system calls (`SA_RESTART`), except calls that
+//! wait for events, sleep, or reserve file space. All callers in this program repeat such calls themselves.
 //!
 //! # Invariants
 //!

@@ -36,7 +36,7 @@ const ANSWER_TIME_MIN: Duration = Duration::from_millis(500);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// The timeout of the first request to a member, which includes the login.
 const FIRST_ANSWER_TIME: Duration = Duration::from_secs(5);
-/// The maximum size of a `/metrics` response.
+/// The maximum size of a `/metrics` response, in bytes.
 const METRICS_BYTES_MAX: u64 = 16 << 20;
 /// The interval at which leases are counted, the interval if there are many leases, and the number of leases that
 /// counts as many. Each count requires listing all leases.

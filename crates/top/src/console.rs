@@ -91,7 +91,7 @@ impl Console {
         (or(size.ws_col, SIZE.0).min(SIZE_MAX), or(size.ws_row, SIZE.1).min(SIZE_MAX))
     }
 
-    /// Draws the lines that differ from those on the screen.
+    /// Draws the lines that have changed since the screen was last drawn.
     pub(super) fn paint(
         &mut self,
         host: &Host<'_>,

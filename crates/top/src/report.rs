@@ -316,7 +316,8 @@ impl History {
         (secs > 0.0).then(|| revision.saturating_sub(old).max(0) as f64 / secs)
     }
 
-    /// Stores new round-trip times, or restores the last ones if none were measured since.
+    /// Stores new round-trip times. If none were measured since the last sample, restores the last known round-trip
+    /// times.
     fn remember_round_trips(&mut self, row: &mut MemberRow, identity: Identity) {
         let Some(timed) = row.stages.get_mut(&Stage::RoundTrip) else { return };
         if timed.p99.is_some() {

@@ -310,8 +310,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Records that the server accepts no new calls, and ends the calls that it will not answer: those after the last
-    /// stream that it names.
+    /// Records that the server accepts no new calls, and ends the calls on streams after the last stream named in the
+    /// frame, because the server will not answer them.
     fn received_go_away(&mut self, payload: &[u8], each: &mut impl FnMut(Event<'_, T>)) {
         let last = read_u32(payload).unwrap_or_default() & WINDOW_MAX;
         let code = payload.get(4..).and_then(read_u32).unwrap_or_default();

@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use super::huffman;
 use crate::secret::Secret;
 
-/// The maximum size of the dynamic table in each direction, which is the protocol's default.
+/// The maximum size of the dynamic table in each direction in bytes, which is the protocol's default.
 const TABLE_BYTES_MAX: usize = 4096;
-/// The size of a table entry in addition to its strings (RFC 7541, section 4.1).
+/// The size of a table entry in bytes, in addition to its strings (RFC 7541, section 4.1).
 const ENTRY_OVERHEAD_BYTES: usize = 32;
 /// Bytes that encode complete fields, by their index in the static table.
 const POST: u8 = 0x83;

@@ -19,7 +19,7 @@ use crate::record::Record;
 use crate::template::{KeySpace, Template};
 use crate::wire::connection::{Event, Replies, StreamId};
 
-/// The size of the timestamp at the beginning of a value.
+/// The size of the timestamp at the beginning of a value, in bytes.
 pub(crate) const STAMP_BYTES: usize = 8;
 /// If no event arrives for this long, the run gives up on the missing events.
 const SILENCE_MAX: Duration = Duration::from_secs(30);

@@ -55,7 +55,7 @@ const HASH_KV: Command = Command {
     ..Command::EMPTY
 };
 
-/// Returns the endpoints to query: the given ones, or those of all members.
+/// Returns the endpoints to query: the given endpoints, or the endpoints of all members.
 pub(crate) async fn chosen(session: &Session) -> Result<Vec<String>, Failure> {
     if !session.matches.bool("cluster") {
         return session.endpoints().await;

@@ -3,7 +3,7 @@
 //! The server sends the database, followed by its SHA-256 digest. The received file is complete if its length is a
 //! multiple of the sector size plus the length of a digest, and sound if the digest matches the preceding bytes. The
 //! snapshot is written under a temporary name and then renamed, so that a file with the given name is always complete
-//! and identical to what the server sent.
+//! and identical to the data that the server sent.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -185,8 +185,8 @@ async fn receive(
     Ok((checked, version))
 }
 
-/// State of the digest check: the received length, the digest of all bytes except the last ones, and the last bytes,
-/// which may be the digest.
+/// State of the digest check: the number of received bytes, the last of these bytes, which may be the digest, and the
+/// digest of all earlier bytes.
 #[derive(Default)]
 struct Checked {
     len: u64,

@@ -29,14 +29,14 @@ use quorate_grpc::framing::{HEAD_BYTES, message_head};
 use quorate_requests::RequestError;
 use quorate_requests::admission::{Bound, OwnedPermit};
 
-/// Replies of at least this size are counted and encoded in parts. Encoding in parts is also faster: allocating and
-/// freeing one large buffer per reply costs a page fault for every 4 KiB.
+/// Replies of at least this many bytes are counted and encoded in parts. Encoding in parts is also faster: allocating
+/// and freeing one large buffer per reply costs a page fault for every 4 KiB.
 pub(crate) const COUNTED_BYTES_MIN: usize = 4 * 1024;
 
-/// Records of at least this size are passed to the transport as separate chunks, without a copy.
+/// Records of at least this many bytes are passed to the transport as separate chunks, without a copy.
 const RECORD_APART_BYTES: usize = 8 * 1024;
 
-/// The size at which a chunk is complete. The last chunk of a reply may be smaller.
+/// The size at which a chunk is complete, in bytes. The last chunk of a reply may be smaller.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Number of records prefetched ahead of the current one.

@@ -189,7 +189,7 @@ impl<'a> ClientVersion<'a> {
 /// The label for clients that send no valid version.
 const UNKNOWN_VERSION: &str = "unknown";
 
-/// Maximum length of a version used as a label.
+/// Maximum length of a version used as a label, in bytes.
 const VERSION_BYTES_MAX: usize = 24;
 
 /// Returns the metric label for a client's version: two or three numbers, possibly with a pre-release suffix. Any other

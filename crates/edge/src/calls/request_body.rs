@@ -37,7 +37,7 @@ use quorate_requests::admission::CallPermit;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 
-/// Length of the uncompressed size at the end of gzip data.
+/// Number of bytes at the end of gzip data that contain the uncompressed size.
 const GZIP_LENGTH_BYTES: usize = 4;
 
 /// A request body with counted and limited bytes.
@@ -189,8 +189,8 @@ impl Message {
         self.tail[GZIP_LENGTH_BYTES - fresh.len()..].copy_from_slice(fresh);
     }
 
-    /// Processes the next bytes of consecutive messages, calls `whole` for each complete one, and returns
-    /// whether the last one is complete.
+    /// Processes the next bytes of consecutive messages, calls `whole` for each complete message, and returns whether
+    /// the last message is complete.
     fn pass_all(&mut self, mut bytes: &[u8], mut whole: impl FnMut(&Self)) -> bool {
         while !bytes.is_empty() {
             // The end of the message is known only once the prefix is complete.

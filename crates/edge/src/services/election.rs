@@ -167,7 +167,7 @@ struct Observer {
     recipes: Arc<Recipes>,
     client: Client,
     name: Name,
-    /// Responses not yet sent, at most those from one watch response.
+    /// Responses not sent yet, all of which result from one watch response.
     pending: VecDeque<LeaderResponse>,
     /// The watch on the current leader's key.
     followed: Option<KeyWatch>,

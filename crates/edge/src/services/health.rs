@@ -88,7 +88,7 @@ impl Health for HealthService {
 
 type NextStatus = Pin<Box<dyn Future<Output = (bool, watch::Receiver<bool>)> + Send>>;
 
-/// Waits until the status differs from the last one sent, and returns whether the member is serving.
+/// Waits until the status differs from the last status sent, and returns whether the member is serving.
 fn next_status(mut serving: watch::Receiver<bool>, sent: Option<bool>) -> NextStatus {
     Box::pin(async move {
         let now = serving.wait_for(|now| Some(*now) != sent).await.map(|now| *now);

@@ -9,8 +9,8 @@
 //!
 //! # Bound
 //!
-//! A chunk ends once it reaches its size in bytes, even if more keys were read for it, because small records may be
-//! followed by large ones.
+//! A chunk ends once it reaches its size in bytes, even if more keys were read for it, because large records may follow
+//! small records.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -60,7 +60,7 @@ impl ChunkedRange {
             sort_target: query.sort_target,
             keys_only: query.keys_only,
             rest: Some(RangeQuery {
-                // The next chunk starts after the last key of this one, so chunks are read in key order.
+                // The next chunk starts after the last key of the current chunk, so chunks are read in key order.
                 sort_target: SortTarget::Key,
                 keys_only: query.keys_only && query.sort_target != SortTarget::Value,
                 ..query
@@ -72,7 +72,7 @@ impl ChunkedRange {
         }
     }
 
-    /// Returns the query of the next chunk, or `None` after the last one. The caller passes its result to
+    /// Returns the query of the next chunk, or `None` after the last chunk. The caller passes its result to
     /// [`ChunkedRange::take`].
     fn next_query(&mut self) -> Option<RangeQuery> {
         let mut query = self.rest.take()?;
@@ -173,7 +173,8 @@ impl Chunks {
         Ok(chunk)
     }
 
-    /// Returns the stream of the chunks, beginning with one that was already read. The operation ends with the stream.
+    /// Returns the stream of the chunks, beginning with `first`, which was already read. The operation ends with the
+    /// stream.
     pub(crate) fn after(
         self,
         first: Option<RangeStreamResponse>,

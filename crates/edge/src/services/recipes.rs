@@ -53,8 +53,8 @@ use quorate_requests::{DataStore, RequestError, ServerHandles, ServerInfo, Strea
 /// TTL of the lease granted to a contender that does not name a lease.
 const TTL_SECS: i64 = 60;
 
-/// Memory of a waiter without its key and value: its call and task, its watcher and stream, and the allocator's
-/// overhead. Measured with 1,000 waiters.
+/// Bytes of memory that a waiter uses in addition to its key and value, for its call, task, watcher and stream, and as
+/// allocator overhead. Measured with 1,000 waiters.
 const WAITER_BYTES: u64 = 40 << 10;
 
 /// Runs the steps of locks and elections on the KV and Lease services.

@@ -1,9 +1,9 @@
 //! The Watch service: requests and responses are independent of each other on one HTTP/2 stream.
 //!
-//! The response body is written by hand for speed: it takes frames from the hub's stream and encodes all available ones
-//! into one buffer, so that ten thousand small responses become a few large writes. There is no task and no channel.
-//! The transport polls the body only while the client grants flow-control credit, so the body of a client that does not
-//! read is not polled. The hub limits the responses that accumulate in the meantime.
+//! The response body is written by hand for speed: it takes frames from the hub's stream and encodes all available
+//! frames into one buffer, so that ten thousand small responses become a few large writes. There is no task and no
+//! channel. The transport polls the body only while the client grants flow-control credit, so the body of a client that
+//! does not read is not polled. The hub limits the responses that accumulate in the meantime.
 //!
 //! The same poll reads the client's requests, so requests are read only while the client reads the responses.
 //!

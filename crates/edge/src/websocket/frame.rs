@@ -19,7 +19,7 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-/// Maximum payload length of a control frame.
+/// Maximum payload length of a control frame, in bytes.
 pub(super) const CONTROL_BYTES_MAX: usize = 125;
 
 /// Maximum length of a frame header: two bytes, eight for the length, four for the mask.
@@ -59,7 +59,7 @@ pub(super) enum Violation {
     /// A message that starts within another one, or a continuation without a message.
     #[error("fragments are out of order")]
     Fragment,
-    /// An incomplete close code, or one that must not be sent.
+    /// An incomplete close code, or a close code that must not be sent.
     #[error("a close frame has an invalid code")]
     CloseCode,
 }

@@ -17,7 +17,7 @@ use quorate_http_pages::reply::{self, Reply};
 /// The constant that is hashed with the client's key (RFC 6455, section 1.3).
 const ACCEPT_SALT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Length of a decoded handshake key.
+/// Length of a decoded handshake key, in bytes.
 const KEY_BYTES: usize = 16;
 
 /// The protocol name that precedes a token.

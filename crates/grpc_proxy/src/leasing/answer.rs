@@ -1,4 +1,4 @@
-//! Builds responses from the records of owned keys, identical to those of a member.
+//! Builds responses from the records of owned keys. The responses are identical to a member's responses.
 //!
 //! Requests that cannot be answered from the records of individual keys (ranges of keys, past revisions, nested
 //! transactions) and malformed requests are forwarded to members, which also return the correct error text.

@@ -11,10 +11,10 @@ use bytes::Bytes;
 
 use super::guard;
 
-/// Size of the queued leasing keys at which the queue is full.
+/// Total size of the queued leasing keys at which the queue is full, in bytes.
 pub(super) const RELEASED_BYTES_MAX: usize = 8 << 20;
 
-/// Memory overhead of one leasing key.
+/// Memory overhead of one leasing key, in bytes.
 const OVERHEAD_BYTES: usize = 256;
 
 /// Leasing keys to delete, with their creation revisions.

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-/// Maximum size of the excluded keys. A key of any request fits into the empty list.
+/// Maximum total size of the excluded keys, in bytes. A key of any request fits into the empty list.
 pub(super) const EXCLUDED_BYTES_MAX: usize = 8 << 20;
 
-/// Memory overhead of one key.
+/// Memory overhead of one key, in bytes.
 const OVERHEAD_BYTES: usize = 256;
 
 /// Duration for which a key is excluded.

@@ -29,7 +29,7 @@ use crate::span::Span;
 /// Maximum number of operations in a transaction, which is the members' default.
 const OPERATIONS_MAX: usize = 128;
 
-/// Maximum number of leasing keys that one attempt reads per condition. The next attempt finds the others.
+/// Maximum number of leasing keys that one attempt reads per condition. The next attempt finds the remaining keys.
 const LISTED_MAX: i64 = 256;
 
 /// Maximum number of leasing keys that one transaction changes.
@@ -169,8 +169,8 @@ fn with_header(mut response: Response, header: ResponseHeader) -> Response {
     response
 }
 
-/// Returns the spans of leasing keys to compare, without duplicates, and the creation revisions of those created by
-/// this proxy.
+/// Returns the spans of leasing keys to compare, without duplicates, and the creation revisions of the leasing keys
+/// created by this proxy.
 fn guards(names: &Names, spans: &[Span], owned: &Owned) -> Vec<(Span, Option<i64>)> {
     let mut guards: Vec<(Span, Option<i64>)> = Vec::new();
     let mut known = HashSet::new();

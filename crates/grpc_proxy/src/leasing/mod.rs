@@ -24,7 +24,7 @@
 //! # Not here
 //!
 //! Writes outside the protocol. As with etcd's proxy, the owner does not notice writes by clients that connect to
-//! members directly, or writes that members perform for locks (except those handled by `reserve`). Keys with a lease
+//! members directly, or writes that members perform for locks (except writes handled by `reserve`). Keys with a lease
 //! and the leasing keys themselves cannot be owned.
 
 mod answer;

@@ -33,13 +33,13 @@ use super::guard::Owned;
 use super::names::Names;
 use crate::span::Span;
 
-/// Maximum size of all keys and records, including the overhead.
+/// Maximum total size of all keys and records in bytes, including the overhead.
 const OWNED_BYTES_MAX: usize = 64 << 20;
 
-/// Maximum size of one key and its record.
+/// Maximum size of one key and its record, in bytes.
 const RECORD_BYTES_MAX: usize = OWNED_BYTES_MAX / 16;
 
-/// Memory overhead of one record.
+/// Memory overhead of one record, in bytes.
 const OVERHEAD_BYTES: usize = 256;
 
 /// The owned keys and the current session.
@@ -269,7 +269,7 @@ impl OwnedKeys {
         (state.held.len(), state.bytes)
     }
 
-    /// Releases keys until the others fit within the byte limit.
+    /// Releases keys until the remaining keys fit within the byte limit.
     fn fit(&self, state: &mut State) {
         while state.bytes > OWNED_BYTES_MAX {
             let Some(key) = state.by_use.first_key_value().map(|(_, key)| key.clone()) else {

@@ -38,7 +38,7 @@ use crate::call::Caller;
 /// at once.
 const WATCHES_MAX: usize = 1024;
 
-/// Size up to which requests are collected before they are passed to the transport.
+/// Number of bytes of requests that are collected before they are passed to the transport.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// All feeds, by caller.

@@ -2,7 +2,7 @@
 
 /// The maximum number of header blocks that a connection remembers with their decoded heads.
 pub(super) const KNOWN_HEADS_MAX: usize = 8;
-/// The maximum size of a remembered header block.
+/// The maximum size of a remembered header block, in bytes.
 pub(super) const KNOWN_BLOCK_BYTES_MAX: usize = 512;
 /// The maximum number of frames in one header block.
 pub(super) const BLOCK_FRAMES_MAX: u32 = 128;

@@ -9,7 +9,7 @@ use quorate_config::{InitialMembers, Url, texts};
 
 use crate::failure::RestoreError;
 
-/// Rejects advertised URLs that differ from those in the initial cluster.
+/// Rejects advertised URLs that differ from the URLs in the initial cluster.
 pub(super) fn check(
     name: &str,
     advertised: &[Url],

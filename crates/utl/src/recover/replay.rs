@@ -112,7 +112,8 @@ fn complete_members(
     let (marks, wal_dir) = (source.outline.marks(), source.dirs.wal());
     let snapshot = newest_snapshot(disk, source)?;
     match old_members::repair(state, (disk, wal_dir), snapshot.as_ref(), marks) {
-        // The log has been purged, so the members are those that a starting member would read.
+        // The log has been purged, so the members in the backend file are used. A starting member would use the same
+        // members.
         Err(old_members::OldMembersError::Log(_)) if snapshot.is_none() => Ok(()),
         Ok(_) => Ok(()),
         Err(error) => Err(error.into()),

@@ -14,11 +14,11 @@ use sha2::{Digest, Sha256};
 use crate::failure::RestoreError;
 use crate::new_member::io_error;
 
-/// Size of a sector. The page size is a multiple of the sector size, so any remainder at the end of the file is a
-/// digest.
+/// Size of a sector, in bytes. The page size is a multiple of the sector size, so any remainder at the end of the file
+/// is a digest.
 const SECTOR_BYTES: u64 = 512;
 const DIGEST_BYTES: u64 = 32;
-/// The size of the pieces in which a snapshot is read to compute its digest.
+/// The size, in bytes, of the pieces in which a snapshot is read to compute its digest.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// An open snapshot. While it is open, no member can open the file.

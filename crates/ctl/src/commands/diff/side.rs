@@ -19,9 +19,9 @@ use crate::failure::{Failure, status_text};
 use crate::key_range::KeyRange;
 use crate::session::Ranges;
 
-/// Target size of a page.
+/// Target size of a page, in bytes.
 const PAGE_BYTES: usize = 4 << 20;
-/// Maximum size of a response. Every record that etcd's clients can write is smaller.
+/// Maximum size of a response, in bytes. Every record that etcd's clients can write is smaller.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 const FIRST_PAGE_KEYS: i64 = 64;
 const PAGE_KEYS_MAX: i64 = 4_096;
@@ -156,7 +156,7 @@ impl Cursor {
     }
 }
 
-/// Size below which the number of keys per page is doubled.
+/// Size of a page, in bytes, below which the number of keys per page is doubled.
 const PAGE_BYTES_SMALL: usize = PAGE_BYTES / 2;
 
 type Pages = mpsc::Sender<Result<RangeResponse, String>>;

@@ -2,11 +2,11 @@
 
 use super::{GZIP_LENGTH_BYTES, HEAD_BYTES, Message};
 
-/// The maximum uncompressed size of a message.
+/// The maximum uncompressed size of a message, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Processes arbitrary bytes as a body. The message boundaries and the size of the last message must equal those found
-/// by reading the whole body at once. The first byte selects the size of the pieces.
+/// Processes arbitrary bytes as a body. The message boundaries and the size of the last message must be the same as if
+/// the whole body were read at once. The first byte selects the size of the pieces.
 pub fn body(data: &[u8]) {
     let Some((piece, body)) = data.split_first() else { return };
     let mut follower = Message::default();
