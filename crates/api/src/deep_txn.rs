@@ -73,7 +73,7 @@ fn merge_txn(txn: &mut TxnRequest, encoded: &Bytes, depth_left: usize) -> Option
     Some(())
 }
 
-/// Decodes an operation. If there are several variants, the last one counts. A repeated variant is merged with the
+/// Decodes an operation. If there are several variants, the last variant counts. A repeated variant is merged with the
 /// previous one.
 fn decode_operation(encoded: &Bytes, depth_left: usize) -> Option<RequestOp> {
     let mut operation = RequestOp::default();

@@ -79,7 +79,7 @@ pub(crate) enum Holder {
     Origin(Origin),
 }
 
-/// A fixed number of slots. Each client may hold only some of them.
+/// A fixed number of slots, of which each client may hold only a share.
 #[derive(Debug)]
 pub(crate) struct Slots {
     count: usize,

@@ -40,7 +40,7 @@ const END_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum number of bytes of a value in an event.
 const VALUE_BYTES_MAX: usize = 4096;
 
-/// Interval at which a watch sends a line to show that it is alive, and interval at which a measurement sends its rows.
+/// Interval of the lines that show that a watch is alive, and interval of the rows of a measurement.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const ROWS_INTERVAL: Duration = Duration::from_secs(2);
 

@@ -5,7 +5,7 @@
 //!
 //! # Guarantees
 //!
-//! * A download that is incomplete, or whose digest is wrong, is aborted, so that the browser reports it as failed.
+//! * A download that is incomplete or has a wrong digest is aborted, so that the browser reports a failed download.
 //!
 //! # Bound
 //!

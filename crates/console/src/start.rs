@@ -257,8 +257,8 @@ fn bind(chosen: SocketAddr, asked: &str) -> Result<Bound, StartError> {
     Ok(bound)
 }
 
-/// Refuses a listener through which anyone could use a cluster whose authentication is disabled. If the cluster does not
-/// respond yet, the console starts and checks each request instead.
+/// Refuses a listener through which anyone could use a cluster whose authentication is disabled. If the cluster does
+/// not respond yet, the console starts and checks each request instead.
 async fn check_exposure(settings: &Settings, has_secret: bool) -> Result<(), StartError> {
     let cluster = &settings.cluster;
     let client = cluster.connect(cluster.endpoints.clone());

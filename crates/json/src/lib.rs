@@ -52,7 +52,7 @@ impl Conversion {
         Some(Self { input: schema::message(found.input), output: schema::message(found.output) })
     }
 
-    /// Converts a JSON request and appends it in the wire format. `json` must have passed [`Values`].
+    /// Converts a JSON request and appends it in the wire format. `json` must be a value returned by [`Values`].
     pub fn request(&self, json: &[u8], wire: &mut Vec<u8>) -> Result<(), Refusal> {
         read::message(self.input, json, wire)
     }

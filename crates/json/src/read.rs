@@ -1,8 +1,8 @@
 //! Converts JSON to the wire format.
 //!
-//! The input has passed [`Values`](crate::Values), so it is valid JSON. This module checks that it matches the message.
-//! The length of a message is known only after the message is written, so space for the longest length is reserved
-//! before the message. Readers of the wire format accept lengths that are longer than necessary.
+//! The input was returned by [`Values`](crate::Values), so it is valid JSON. This module checks that it matches the
+//! message. The length of a message is known only after the message is written, so space for the longest length is
+//! reserved before the message. Readers of the wire format accept lengths that are longer than necessary.
 
 use std::borrow::Cow;
 

@@ -99,7 +99,7 @@ const NULL: &[&str] = &[
 pub struct Values {
     /// The bytes not yet returned as values.
     waiting: BytesMut,
-    /// Number of the bytes in `waiting` that have been scanned.
+    /// Number of bytes in `waiting` that have been scanned.
     scanned: usize,
     state: State,
     /// The open arrays and objects; true stands for an object.

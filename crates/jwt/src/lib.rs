@@ -4,7 +4,7 @@
 //! # Invariants
 //!
 //! * A token is accepted only if it is signed with the method of the configured keys. The method named in the token
-//!   never decides how it is verified.
+//!   never determines how the token is verified.
 //! * No part of a key or of a token is ever printed.
 //!
 //! # Not here

@@ -1,9 +1,9 @@
 //! The binary, which runs a program according to its own name and first argument.
 //!
-//! A link named `etcdctl` or `etcdutl` runs that tool. Otherwise the first argument may name a program (`ctl`, `utl`,
-//! `bench`, `console`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` are equivalent to the flags with these
-//! names. Any other first argument that is not a flag is refused. Everything else is the server's command line. A link
-//! named `etcd` accepts only etcd's subcommands (`gateway`, `grpc-proxy`).
+//! A link named `etcdctl` or `etcdutl` runs the tool of that name. Otherwise the first argument may name a program
+//! (`ctl`, `utl`, `bench`, `console`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` are equivalent to the
+//! flags with these names. Any other first argument that is not a flag is refused. Everything else is the server's
+//! command line. A link named `etcd` accepts only etcd's subcommands (`gateway`, `grpc-proxy`).
 
 mod manual;
 

@@ -181,7 +181,7 @@ pub enum Gauge {
     WatchStreams,
     /// The number of watchers that are behind.
     SlowWatchers,
-    /// The number of events that wait to be sent.
+    /// The number of events that have not been sent yet.
     PendingEvents,
     /// The number of proposals that have not been applied yet.
     PendingProposals,

@@ -1,4 +1,4 @@
-//! The tables of the screen: which rows they have, in which order, and with which cells.
+//! The tables of the screen: their rows, the order of the rows, and their cells.
 
 use super::line::{Line, Style};
 use super::metrics::{Counter, Gauge, Stage};

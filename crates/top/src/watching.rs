@@ -64,7 +64,7 @@ impl Clock {
     }
 }
 
-/// Ends a window, and wakes the tasks that wait for the next one.
+/// Ends a window, and wakes the tasks that wait for the next window.
 pub(super) fn turn(shared: &Shared, clock: &std::cell::RefCell<Clock>) {
     let (listened, percent) = clock.borrow_mut().turn(Instant::now());
     shared.catalog.borrow_mut().end_window(listened);

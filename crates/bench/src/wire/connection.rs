@@ -92,7 +92,7 @@ struct Stream<T> {
     message: String,
 }
 
-/// Data that waits for the server to enlarge a window.
+/// Data that cannot be sent until the server enlarges a window.
 #[derive(Debug)]
 struct Blocked {
     stream: StreamId,

@@ -238,7 +238,7 @@ impl Fields<'_> {
         self.field("Leader", response.leader);
         self.field("IsLearner", response.is_learner);
         self.field("RaftIndex", response.raft_index);
-        // Repeats the field of the header, because scripts may count lines.
+        // Repeats the header's field as etcdctl does, because scripts may count lines.
         self.field("RaftTerm", response.raft_term);
         self.field("RaftAppliedIndex", response.raft_applied_index);
         self.field("Errors", format_args!("[{}]", response.errors.join(" ")));

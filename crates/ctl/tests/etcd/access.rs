@@ -1,4 +1,4 @@
-//! Compares commands about users, roles and logins.
+//! Compares the output of commands about users, roles and logins with etcdctl's output.
 
 use super::{Pair, Server, bin_dir};
 

@@ -87,7 +87,8 @@ const OTHERWISE: &[(&str, &[&str], bool)] = &[
     ("", &["fields"], true),
 ];
 
-/// Commands that do not exit or whose output contains times, sizes or versions, each with the test that covers it.
+/// Commands that do not exit, and commands with times, sizes or versions in their output, each with the test that
+/// covers the command.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("endpoint health", "output_follows_etcdctl_3_7_where_it_differs_from_3_5"),
     ("endpoint status", "output_follows_etcdctl_3_7_where_it_differs_from_3_5"),

@@ -72,7 +72,7 @@ impl ChunkedRange {
         }
     }
 
-    /// Returns the query of the next chunk, or `None` after the last chunk. The caller passes its result to
+    /// Returns the query of the next chunk, or `None` after the last chunk. The caller passes the query's result to
     /// [`ChunkedRange::take`].
     fn next_query(&mut self) -> Option<RangeQuery> {
         let mut query = self.rest.take()?;

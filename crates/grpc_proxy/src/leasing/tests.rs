@@ -1,5 +1,7 @@
 //! Simulates proxies that own keys of a model cluster, in virtual time. Clients read and write through the proxies,
-//! responses are lost, watch events are late, and proxies are suspended for longer than their leases.
+//! responses are lost, watch events are late, and proxies are suspended for longer than their leases. Every response
+//! must show a state that the key had between the request and the response, and the revisions that clients receive must
+//! never decrease.
 
 mod store;
 

@@ -15,8 +15,8 @@ use super::owned_keys::Writing;
 use crate::call::forwarded;
 use crate::span::{Span, written};
 
-/// The first wait for other owners before the next check. The wait grows up to [`OWNERS_WAIT_MAX`]. A waiter is
-/// notified earlier if the owners release the keys.
+/// The initial time to wait for other owners before their leasing keys are checked again. The time grows up to
+/// [`OWNERS_WAIT_MAX`]. A waiter is notified earlier if the owners release the keys.
 const OWNERS_WAIT: Duration = Duration::from_millis(100);
 const OWNERS_WAIT_MAX: Duration = Duration::from_secs(2);
 

@@ -1,4 +1,4 @@
-//! Tests of walks through keyspaces in a map, and of rates from watch events.
+//! Tests walks through keyspaces that are stored in a map, and rates computed from watch events.
 
 use super::*;
 

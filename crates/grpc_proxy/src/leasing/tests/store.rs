@@ -36,7 +36,7 @@ pub(super) struct Model {
 struct State {
     revision: i64,
     records: BTreeMap<Bytes, KeyValue>,
-    /// The states of each key, with the revision from which each state held.
+    /// The successive states of each key, each with the revision at which the state began.
     history: BTreeMap<Bytes, Vec<(i64, Known)>>,
     events: Vec<Event>,
     /// The time at which each lease expires.

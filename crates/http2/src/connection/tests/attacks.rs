@@ -1,4 +1,4 @@
-//! Known attacks on HTTP/2 servers.
+//! Tests that a connection resists known attacks on HTTP/2 servers.
 
 use super::*;
 use crate::connection::limits::{

@@ -1,4 +1,4 @@
-//! Properties of a connection that hold for any input.
+//! Tests properties of a connection that hold for any input.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The rules of RFC 9113, by section: the cases of h2spec that other tests do not cover.
+//! Tests the rules of RFC 9113, by section: the cases of h2spec that other tests do not cover.
 
 use super::*;
 
