@@ -73,8 +73,8 @@ fn merge_txn(txn: &mut TxnRequest, encoded: &Bytes, depth_left: usize) -> Option
     Some(())
 }
 
-/// Decodes an operation. If there are several variants, the last variant counts. A repeated variant is merged with the
-/// previous one.
+/// Decodes an operation. If there are several variants, the last variant counts. A repeated variant is merged with its
+/// previous value.
 fn decode_operation(encoded: &Bytes, depth_left: usize) -> Option<RequestOp> {
     let mut operation = RequestOp::default();
     for field in Fields::new(encoded) {

@@ -138,8 +138,8 @@ impl prost::Message for KeyValue {
         buf: &mut impl Buf,
         ctx: DecodeContext,
     ) -> Result<(), DecodeError> {
-        // The field is appended even if it is zero: when decoding, a later value of the same field replaces
-        // an earlier one.
+        // The field is appended even if it is zero: when decoding, a later value of the same field replaces an earlier
+        // value.
         let mut out = BytesMut::from(std::mem::take(&mut self.encoded));
         match tag {
             1 | 5 => {

@@ -91,7 +91,7 @@ impl Spread {
     }
 }
 
-/// A source of requests. Each connection has its own.
+/// A source of requests. Each connection has its own source.
 pub(crate) trait Source: Send + 'static {
     /// Writes the request of operation `number` to `message`. Returns the method, and the kind under which the
     /// operation is recorded.

@@ -98,7 +98,7 @@ fn threads(pid: u32) -> io::Result<Threads> {
     let mut total = Threads::default();
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let thread = thread?.path();
-        // A thread may end while the threads are read. Its files are then missing and count as empty.
+        // A thread may end after the directory is listed. Its files are then missing and count as empty.
         let read = |file: &str| fs::read_to_string(thread.join(file)).unwrap_or_default();
         let (schedstat, status) = (read("schedstat"), read("status"));
         total.cpu_nanos += first_number(&schedstat);

@@ -6,7 +6,7 @@
 //!
 //! # Not here
 //!
-//! The time before the first success and after the last one, which need not be due to a fault.
+//! The time before the first success and after the last success, which need not be due to a fault.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -54,7 +54,7 @@ impl Record {
         }
     }
 
-    /// Adds the outcomes in another record to this one.
+    /// Adds the outcomes in another record to this record.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.latency.add(&other.latency).expect("all histograms have the same bounds");
         self.errors += other.errors;

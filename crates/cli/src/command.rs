@@ -127,7 +127,7 @@ impl<R> Found<R> {
         self.path.last().expect("a path begins with the root")
     }
 
-    /// Returns the exit code for an invalid command line, if it differs from the usual one.
+    /// Returns the exit code for an invalid command line, if it differs from the usual exit code.
     pub(crate) fn failure_code(&self) -> Option<u8> {
         self.path.iter().rev().find_map(|command| command.failure_code)
     }

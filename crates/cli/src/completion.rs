@@ -153,7 +153,7 @@ fn beginning(all: impl Iterator<Item = (&'static str, &'static str)>, begun: &st
 }
 
 /// Returns the script for a shell, if it is one of [`SHELLS`]. `program` is the name under which the tool was called. A
-/// script for one of our tools completes the command lines of all of them, because they share one program name.
+/// script for one of our tools completes the command lines of all our tools, because the tools share one program name.
 #[must_use]
 pub fn script(shell: &str, program: &str) -> Option<String> {
     let template = match shell {

@@ -1,5 +1,5 @@
-//! A watch that survives the loss of its connection. It continues at the revision after the last received one, so that
-//! it reports every event exactly once.
+//! A watch that survives the loss of its connection. It continues at the revision after the last received revision, so
+//! that it reports every event exactly once.
 
 use std::time::Duration;
 
@@ -198,9 +198,9 @@ pub fn is_progress(response: &WatchResponse) -> bool {
         && revision != 0
 }
 
-/// Returns whether the watch may continue on another stream. A member without a leader ends the watches that require
-/// one. Such a watch may still continue if it `awaits_leader`, because the lost member may have been the leader, and
-/// the other members are about to elect a new one.
+/// Returns whether the watch may continue on another stream. A member without a leader ends the watches that require a
+/// leader. Such a watch may still continue if it `awaits_leader`, because the lost member may have been the leader, and
+/// the other members are about to elect a new leader.
 fn can_go_on(status: &Status, awaits_leader: bool) -> bool {
     match status.code() {
         Code::Unavailable => awaits_leader || status.message() != NO_LEADER,

@@ -38,7 +38,7 @@ pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
             return end;
         }
     }
-    // The prefix is empty or consists only of 0xff bytes, so no end exists.
+    // The prefix is empty or consists only of 0xff bytes, so the range has no end.
     vec![0]
 }
 

@@ -289,7 +289,7 @@ impl Client {
         self
     }
 
-    /// Makes calls fail at once if no endpoint accepts a connection, unless they have a timeout.
+    /// Makes calls without a timeout fail at once if no endpoint accepts a connection.
     #[must_use]
     pub fn failing_fast(mut self) -> Self {
         self.awaits_server = false;

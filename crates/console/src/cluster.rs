@@ -90,8 +90,8 @@ impl Cluster {
     }
 }
 
-/// Returns whether a host with a port is this machine. The only accepted name is `localhost`, because other names are
-/// resolved again for each connection.
+/// Returns whether the host in an authority (a host with a port) is this machine. The only accepted name is
+/// `localhost`, because other names are resolved again for each connection.
 fn is_own_host(authority: &str) -> bool {
     let host = match authority.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or(rest),

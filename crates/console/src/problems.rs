@@ -43,7 +43,7 @@ const FREE_SHARE: f64 = 0.5;
 /// Number of revisions since the last compaction above which a problem is reported.
 const UNCOMPACTED_REVISIONS: f64 = 1_000_000.0;
 
-/// Average size in bytes of a key with its value above which values count as large.
+/// Average size of a key together with its value, in bytes, above which values count as large.
 const LARGE_BYTES: f64 = 100.0 * 1024.0;
 
 /// Difference between clocks above which a problem is reported, in seconds. Clock readings have a precision of one

@@ -1,4 +1,4 @@
-//! Renews a lease until it ends, opening a new stream whenever one is lost.
+//! Renews a lease until it ends, opening a new stream whenever a stream is lost.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::failure::Failure;
 
 /// Pause before a lost stream is reopened.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// Capacity of the request queue. One is enough because each renewal waits for the response to the previous one.
+/// Capacity of the request queue. A capacity of one is enough, because each renewal is sent only after the response to
+/// the previous renewal.
 const REQUESTS_MAX: usize = 1;
 
 /// Renews a lease once.

@@ -13,7 +13,7 @@ use crate::flags::{Flag, Kind, Matches};
 /// Prefix of the environment variables that set flags.
 pub(crate) const ENV_PREFIX: &str = "ETCDCTL_";
 
-/// Security flags, which every command accepts in addition to the global ones.
+/// Security flags, which every command accepts in addition to the global flags.
 pub(crate) const SECURITY_FLAGS: &[Flag] = &[
     Flag::text(
         "auth-jwt-token",

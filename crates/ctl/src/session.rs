@@ -85,8 +85,8 @@ impl std::fmt::Debug for Terminal {
 /// Answers range requests like a server, or returns an error text.
 pub type Ranges = Box<dyn Fn(&RangeRequest) -> Result<RangeResponse, String> + Send>;
 
-/// Opens a file that contains a keyspace. This tool cannot read file formats itself, but the program that embeds it
-/// may.
+/// Opens a file that contains a keyspace. This tool cannot read file formats itself, but the program that embeds the
+/// tool may be able to.
 pub type OpenFile = fn(&Path) -> Result<Ranges, String>;
 
 /// The environment of a run apart from its terminal: DNS and file access.

@@ -82,8 +82,8 @@ pub fn compression(headers: &HeaderMap) -> Option<CompressionEncoding> {
     is_gzip.then_some(CompressionEncoding::Gzip)
 }
 
-/// Returns whether the call requires a member with a leader. If it does, its stream must end when the member loses its
-/// leader.
+/// Returns whether the call requires a member with a leader. If so, the call's stream must end when the member loses
+/// its leader.
 #[must_use]
 pub fn requires_leader(headers: &HeaderMap) -> bool {
     headers.get(HAS_LEADER).is_some_and(|value| value == "true")
@@ -137,7 +137,7 @@ struct Fields<'a> {
     host_count: usize,
     timeout: Option<Duration>,
     encoding: Encoding<'a>,
-    /// The reason why the last malformed header is malformed.
+    /// The error text for the last malformed header.
     malformed: Option<String>,
     bytes: usize,
 }

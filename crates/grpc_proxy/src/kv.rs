@@ -335,7 +335,7 @@ impl Writing<'_> {
 }
 
 impl Drop for Writing<'_> {
-    // Writes cancelled by the client are covered as well, because members may still perform them.
+    // This also runs for writes cancelled by the client, because members may still perform these writes.
     fn drop(&mut self) {
         self.outdate();
     }

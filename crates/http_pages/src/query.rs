@@ -17,7 +17,7 @@ pub fn values(query: Option<&str>, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Decodes the percent-escapes in a path. Returns the path unchanged if they are invalid.
+/// Decodes the percent-escapes in a path. Returns the path unchanged if an escape is invalid.
 pub fn decode_path(path: &str) -> Cow<'_, str> {
     if !path.contains('%') {
         return Cow::Borrowed(path);

@@ -1,4 +1,4 @@
-//! Reads the bodies of requests whose responses do not depend on them, or need only a short body.
+//! Reads request bodies that do not affect the response, and short request bodies that do.
 //!
 //! A client may lose a response that is sent before its request is complete. Over HTTP/1, the connection is closed
 //! after the response, and data that arrives afterwards resets it. Over HTTP/2, some clients do not support early

@@ -71,7 +71,7 @@ pub struct SamplingAllocator;
 pub fn sample_heap() -> bool {
     let before = LOCAL.with(|local| local.has_begun.get());
     IS_SAMPLING.store(true, Ordering::Release);
-    // This allocation sets `has_begun` only if the global allocator is the sampling one.
+    // This allocation sets `has_begun` only if the global allocator is the sampling allocator.
     drop(std::hint::black_box(Box::new(0_u64)));
     let is_ours = before || LOCAL.with(|local| local.has_begun.get());
     if is_ours {
@@ -158,7 +158,7 @@ fn count_down(memory: *mut u8, size: u64) {
     });
 }
 
-/// Takes a sample if one is due, and draws the number of bytes until the next one.
+/// Takes a sample if one is due, and draws the number of bytes until the next sample.
 #[cold]
 fn take_turn(local: &Local, memory: *mut u8, size: u64) {
     if !local.has_begun.replace(true) {

@@ -185,7 +185,7 @@ fn bias(file: &BinaryFile<'_>, mapping: &Mapping) -> Option<u64> {
     let wanted = mapping.file_offset;
     let segment = file.segments().find(|segment| {
         let (offset, size) = segment.file_range();
-        // A segment may begin in the middle of a page that it shares with the previous one.
+        // A segment may begin in the middle of a page that it shares with the previous segment.
         let start = offset & !(PAGE_BYTES - 1);
         segment.permissions().executable() && (start..offset.saturating_add(size)).contains(&wanted)
     })?;

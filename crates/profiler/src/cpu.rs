@@ -1,6 +1,6 @@
 //! Takes a CPU profile, from its start to its encoded bytes.
 //!
-//! A separate recording thread creates a timer for every other thread of the process, and repeats this regularly,
+//! A separate recording thread creates a timer for every other thread of the process, and updates the timers regularly,
 //! because threads start and end. The thread also empties the sample buffer, unwinds the stacks, and finally looks up
 //! the symbols.
 //!

@@ -291,8 +291,8 @@ impl HeapProfile {
 
 /// Removes the frames of the sampling code and of the allocator from a stack.
 fn calls<'a>(stack: &'a [u64], table: &LocationTable<'_>) -> &'a [u64] {
-    /// Functions of the sampling code and of the allocator. The outermost of them on a stack is the last frame to
-    /// remove. Several are listed, because the compiler may have inlined some of them.
+    /// Functions of the sampling code and of the allocator. The outermost of these functions on a stack is the last
+    /// frame to remove. Several are listed, because the compiler may have inlined some of them.
     const OUTERMOST: [&str; 4] =
         ["allocator::count_down", "SamplingAllocator as ", "__rust_alloc", "__rust_realloc"];
     /// The number of innermost frames among which these functions are searched for.

@@ -14,7 +14,7 @@ use gimli::{CfaRule, Register, RegisterRule, UnwindContext};
 use crate::binaries::Binaries;
 use crate::sample_buffer::{BELOW_STACK_BYTES, Registers, Sample};
 
-/// The maximum number of frames in a stack, counted from the innermost one.
+/// The maximum number of frames in a stack, counted from the innermost frame.
 pub(crate) const FRAMES_MAX: usize = 256;
 
 #[cfg(target_arch = "aarch64")]
@@ -104,7 +104,7 @@ impl Unwinder {
             }
             CfaRule::Expression(_) => return None,
         };
-        // Each frame must lie further out than the previous one. Only the innermost function may lack a frame of its
+        // Each frame must lie further out than the previous frame. Only the innermost function may lack a frame of its
         // own.
         if outer_end < registers.stack || (outer_end == registers.stack && !is_innermost) {
             return None;

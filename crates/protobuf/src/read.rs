@@ -41,11 +41,11 @@ pub enum Value<'a> {
     Varint(u64),
     /// Bytes, text or a nested message.
     Bytes(&'a [u8]),
-    /// Eight bytes. No message decoded with this crate uses their value.
+    /// An eight-byte value, which is skipped, because no message decoded with this crate needs it.
     Fixed64,
-    /// Four bytes. No message decoded with this crate uses their value.
+    /// A four-byte value, which is skipped, because no message decoded with this crate needs it.
     Fixed32,
-    /// A group. No etcd message has ever used one.
+    /// A group. No etcd message has ever used a group.
     Group,
 }
 

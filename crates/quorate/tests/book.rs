@@ -1,5 +1,5 @@
 //! The pages of `docs/` form a book. Each page is listed in the book's summary, every link has a target, and every
-//! command block is tested or is marked with the reason why it is not.
+//! command block is tested or is marked with the reason why it is not tested.
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 

@@ -58,7 +58,7 @@ pub(crate) enum EndpointError {
     None,
 }
 
-/// Finds the members to forward connections to. Returns at least one.
+/// Finds the members to forward connections to. Returns at least one member.
 pub(crate) async fn find(wanted: &Wanted) -> Result<Vec<Service>, EndpointError> {
     let discovered = wanted.discovery.find().await?;
     if !discovered.is_empty() {

@@ -282,7 +282,8 @@ impl History {
         let new = member.metrics.clone()?;
         let (at, old) = self.metrics.insert(identity(member), (member.at, new.clone()))?;
         let secs = member.at.checked_sub(at)?.as_secs_f64();
-        // A counter that has decreased indicates a new process, whose values cannot be compared with the old ones.
+        // A counter that has decreased indicates a new process, whose values cannot be compared with the values of the
+        // old process.
         let fell = |(counter, old): (&Counter, &f64)| {
             new.counters.get(counter).is_none_or(|new| new < old)
         };

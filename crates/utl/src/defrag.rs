@@ -1,11 +1,11 @@
 //! `defrag`: removes the free space from a backend file.
 //!
 //! The content is copied into a new file in the same directory. The new file is checked, synced and renamed to replace
-//! the old one. Until then, the old file stays locked, so that no member can start on it.
+//! the old file. Until then, the old file stays locked, so that no member can start on it.
 //!
 //! # Invariants
 //!
-//! * If the process is interrupted, the directory contains either the complete old file or the complete new one.
+//! * If the process is interrupted, the directory contains either the complete old file or the complete new file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

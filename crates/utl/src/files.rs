@@ -48,7 +48,7 @@ pub(crate) fn open_db_to_write(session: &Session, path: &Path) -> Result<Db, Fai
     wait_for(time(session), || Ok(Db::open(&disk(), path, options.clone())?))
 }
 
-/// Returns whether a file is a backend file or a snapshot of one.
+/// Returns whether a file is a backend file or a snapshot of a backend file.
 pub(crate) fn is_backend(path: &Path) -> bool {
     match open_within(Some(Duration::ZERO), path) {
         Ok(_) => true,

@@ -124,7 +124,7 @@ fn target(text: &str) -> Result<Version, Failure> {
     Ok(version)
 }
 
-/// Adds the changes that give the file the target version to `batch`. Fails if the migration is not allowed.
+/// Adds to `batch` the changes that give the file the target version. Fails if the migration is not allowed.
 fn plan(
     dirs: &DataDir,
     current: Option<Version>,

@@ -1,7 +1,7 @@
 //! Creates the files of a new member of a new cluster from an existing backend file.
 //!
-//! The backend file keeps its content, except that the members of the new cluster replace the old ones. The new log is
-//! the log of a founding member that has applied its first entries, one for each founding member. As a result, all
+//! The backend file keeps its content, except that the members of the new cluster replace the old members. The new log
+//! is the log of a founding member that has applied its first entries, one for each founding member. As a result, all
 //! members created from the same content and the same initial cluster have the same log.
 //!
 //! # Invariants
@@ -247,8 +247,8 @@ impl NewMember {
         sync(above.unwrap_or(Path::new(".")))
     }
 
-    /// Replaces the old members with the new ones, and stores the applied index and the origin of the content. Returns
-    /// the mark that identifies this origin.
+    /// Replaces the old members with the new members, and stores the applied index and the origin of the content.
+    /// Returns the mark that identifies this origin.
     fn write_backend(&self, disk: &Arc<dyn Disk>, database: &Path) -> Result<String, RestoreError> {
         let backend = Backend::open(disk, database, Options::default())?;
         let view = backend.read();

@@ -17,7 +17,7 @@
 //! # Not here
 //!
 //! The other files of the new member (see `new_member`). Detection of older copies: an older copy of a directory cannot
-//! be recognised, so the user must not pass one.
+//! be recognised, so the user must not pass such a copy.
 
 mod choice;
 mod outline;

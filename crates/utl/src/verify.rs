@@ -146,7 +146,7 @@ pub(crate) fn assess(
 }
 
 /// Reads every `.snap` file. Members of 3.7 and later do not need these files, but older members cannot start without
-/// the newest one.
+/// the newest file.
 fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: &mut Findings) {
     const PART: &str = "snapshots";
     let listing = match snap::list(disk, &dirs.snap()) {

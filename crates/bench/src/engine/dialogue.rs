@@ -1,4 +1,4 @@
-//! Operations that consist of several calls, each of which depends on the reply to the previous one.
+//! Operations that consist of several calls, each of which depends on the reply to the previous call.
 
 use std::time::Instant;
 

@@ -249,7 +249,7 @@ impl<T> Connection<T> {
     }
 
     /// Processes received bytes, and returns how many were consumed. The caller must pass the remaining bytes again,
-    /// followed by newly received ones.
+    /// followed by newly received bytes.
     pub(crate) fn receive(
         &mut self,
         bytes: &[u8],

@@ -55,7 +55,7 @@ fn healthy() -> Report {
     Report { leader_id: Some(1), members, keys: Some(1_000.0), revision: 50, ..Report::default() }
 }
 
-/// Returns the ids of the problems of a cluster that differs from a healthy one.
+/// Returns the ids of the problems that are found after `change` is applied to the report of a healthy cluster.
 fn ids(change: impl FnOnce(&mut Report)) -> Vec<&'static str> {
     let mut report = healthy();
     change(&mut report);

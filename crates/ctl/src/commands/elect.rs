@@ -77,7 +77,7 @@ async fn campaign(session: &Session, name: &[u8], proposal: &[u8]) -> Result<(),
     led.and(ended.map_err(Failure::from))
 }
 
-/// Prints the current leader and every later one.
+/// Prints the current leader and every later leader.
 async fn observe(session: &Session, client: &Client, name: &[u8]) -> Result<(), Failure> {
     let queue = [name, b"/"].concat();
     loop {

@@ -230,7 +230,7 @@ mod tests {
         };
         assert_eq!(lens(&[("a", 2), ("b", 2), ("c", 3)], 128), [2, 1]);
         assert_eq!(lens(&[("a", 2), ("b", 2), ("c", 2)], 2), [2, 1]);
-        // The same key is deleted and written again in one transaction.
+        // One transaction in the source has changed the key twice, so the mirror needs two transactions.
         assert_eq!(lens(&[("a", 2), ("b", 2), ("a", 2)], 128), [2, 1]);
         assert!(lens(&[], 128).is_empty());
     }

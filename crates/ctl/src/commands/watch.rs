@@ -1,4 +1,4 @@
-//! `watch`: prints events as they happen, and runs a command for each event if one is given.
+//! `watch`: prints events as they happen, and runs a command for each event if a command is given.
 //!
 //! # Not here
 //!

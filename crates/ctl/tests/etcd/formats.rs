@@ -69,7 +69,8 @@ const LINES: &[&str] = &[
     "lock locked false",
 ];
 
-/// Commands for which the outputs of 3.7 and 3.5 differ: line prefixes, formats, and whether only with `--hex`.
+/// Commands for which the outputs of 3.7 and 3.5 differ, each with its line prefix, the formats, and whether the
+/// outputs differ only with `--hex`.
 const OTHERWISE: &[(&str, &[&str], bool)] = &[
     // 3.5 prints only the header.
     ("lease list", &["protobuf"], false),
@@ -79,7 +80,7 @@ const OTHERWISE: &[(&str, &[&str], bool)] = &[
     ("member list", &["fields", "table"], false),
     ("member update", &["json"], true),
     ("member list", &["json"], true),
-    // 3.7 prints the reason, and distinguishes a missing list from an empty one.
+    // 3.7 prints the reason, and distinguishes a missing list from an empty list.
     ("watch", &["json", "fields"], false),
     // 3.5 crashes on this command.
     ("alarm disarm", &["fields"], false),

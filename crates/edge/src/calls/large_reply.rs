@@ -39,7 +39,7 @@ const RECORD_APART_BYTES: usize = 8 * 1024;
 /// The size at which a chunk is complete, in bytes. The last chunk of a reply may be smaller.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Number of records prefetched ahead of the current one.
+/// Number of records prefetched ahead of the current record.
 const FETCHED_AHEAD: usize = 8;
 
 /// Number of cache lines prefetched per record. The hardware prefetches the rest.
@@ -151,7 +151,7 @@ pub(crate) struct Reply<M> {
 }
 
 impl<M: Large> Reply<M> {
-    /// Creates a reply. `list` is the permit for its list, if there is one.
+    /// Creates a reply. `list` is the permit for the reply's list, if the reply has a list.
     pub(crate) fn new(message: M, list: Option<OwnedPermit>) -> Self {
         let len = message.encoded_len();
         Self { message, len, list, bytes: None }
@@ -293,8 +293,8 @@ struct LargeReply {
     permits: Arc<Permits>,
 }
 
-/// Permits that a reply holds until all of it is sent. Each frame holds them too, because the transport takes frames
-/// before the client reads them.
+/// Permits that a reply holds until all of it is sent. Each frame holds the permits too, because the transport takes
+/// frames before the client reads them.
 #[derive(Debug)]
 struct Permits {
     _list: Option<OwnedPermit>,

@@ -1,4 +1,5 @@
-//! The body of a request. Counts its bytes, and limits it to one message if the call accepts only one.
+//! The body of a request. Counts the body's bytes, and limits the body to one message if the call accepts only one
+//! message.
 //!
 //! The received part of a message is buffered until the message is complete. The message of a unary call stays buffered
 //! until the response is ready. The buffer counts against a limit (`admission`), and the call is refused if the limit
@@ -169,7 +170,7 @@ struct Message {
 }
 
 impl Message {
-    /// Processes the next bytes. Returns whether they all belong to the message.
+    /// Processes the next bytes. Returns whether all of these bytes belong to the message.
     fn pass(&mut self, bytes: &[u8]) -> bool {
         let missing = HEAD_BYTES.saturating_sub(self.passed).min(bytes.len());
         self.head[self.passed.min(HEAD_BYTES)..][..missing].copy_from_slice(&bytes[..missing]);

@@ -219,7 +219,7 @@ impl Observer {
         }
     }
 
-    /// Returns the current leader, or waits for the first one.
+    /// Returns the current leader, or waits for the first leader.
     async fn find(&self) -> Result<LeaderResponse, Status> {
         let RangeResponse { header, mut kvs, .. } =
             self.recipes.owner(&self.client, &self.name).await?;

@@ -88,7 +88,7 @@ impl ChunkedRange {
         let RangeResult { revision, mut kvs, more: _, count } = result;
         let first_revision = *self.revision.get_or_insert(revision);
         if query.revision == 0 {
-            // Later chunks read the same revision as the first one.
+            // Later chunks read the same revision as the first chunk.
             query.revision = first_revision;
         }
         let bytes = cut(&mut kvs, self.chunk_bytes);

@@ -80,8 +80,8 @@ impl Recipes {
         }
     }
 
-    /// Returns the lease named by the contender, or grants a new one. A named lease is checked when the contender's key
-    /// is attached to it.
+    /// Returns the lease named by the contender, or grants a new lease. A named lease is checked when the contender's
+    /// key is attached to it.
     pub(crate) async fn lease(&self, client: &Client, given: i64) -> Result<i64, Status> {
         if given != 0 {
             return Ok(given);
@@ -285,7 +285,7 @@ pub(crate) fn if_created_at(
     }
 }
 
-/// Returns the transaction that creates a contender's key, or reads the existing one.
+/// Returns the transaction that creates a contender's key, or reads the existing key.
 pub(crate) fn enter(key: &Bytes, value: Bytes, lease: i64) -> TxnRequest {
     let put = PutRequest { key: key.clone(), value, lease, ..PutRequest::default() };
     let get = RangeRequest { key: key.clone(), ..RangeRequest::default() };

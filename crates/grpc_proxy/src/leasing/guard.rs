@@ -274,7 +274,7 @@ pub(super) fn give_up(keys: &[(Bytes, i64)]) -> TxnRequest {
     }))
 }
 
-/// Returns the number of leasing keys, counted from the first one, that fit into one transaction.
+/// Returns how many leasing keys, starting with the first, fit into one transaction.
 pub(super) fn batch_len<'a>(names: impl Iterator<Item = &'a Bytes>) -> usize {
     let mut bytes = 0;
     let fits = |(index, name): &(usize, &Bytes)| {

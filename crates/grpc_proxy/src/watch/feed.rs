@@ -1,8 +1,8 @@
 //! Streams with many watches, for groups that have caught up.
 //!
 //! All watches on a feed belong to one caller. The feed's task opens the stream, creates each watch at its group's
-//! position, and delivers the events. If the connection to the member is lost, the task repeats this on another member.
-//! Each group holds a [`FeedWatch`]. Dropping it cancels the watch.
+//! position, and delivers the events. If the connection to the member is lost, the task repeats these steps on another
+//! member. Each group holds a [`FeedWatch`]. Dropping it cancels the watch.
 //!
 //! # Bound
 //!

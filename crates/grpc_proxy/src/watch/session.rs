@@ -237,7 +237,7 @@ impl Session {
         header
     }
 
-    /// Adds the watchers that fell behind back to their sets.
+    /// Returns watchers that had fallen behind to their sets.
     fn catch_up(&mut self) {
         let is_behind = |entry: &WatcherEntry| matches!(entry.state, WatcherState::Behind { .. });
         let behind: Vec<i64> =

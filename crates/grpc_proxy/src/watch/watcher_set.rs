@@ -309,7 +309,7 @@ impl Group {
                     watcher.mailbox.notify(watcher.serial, WatcherChange::Progressed { header });
                 }
             } else if watcher.wants_progress {
-                // A watcher whose outbox is full misses this notification and receives the next one.
+                // A watcher whose outbox is full misses this notification and receives the next notification.
                 watcher.offer(response::progress(header));
             }
         }

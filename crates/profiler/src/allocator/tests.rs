@@ -57,7 +57,7 @@ fn memory_in_use_is_attributed_to_the_allocating_function() {
     let during = heap_profile().since(&before);
     let name = "allocate_many_small_blocks";
     let [objects, bytes, in_use, in_use_bytes] = at(name, &during);
-    // About 122 samples are expected. Fewer than 61 or more than 244 have a probability below 10^-8.
+    // About 122 samples are expected. The probability of fewer than 61 or more than 244 samples is below 10^-8.
     let expected = (64_000 * 1000 / 2)..(64_000 * 1000 * 2);
     assert!(expected.contains(&bytes), "{bytes}");
     assert!((32_000..128_000).contains(&objects), "{objects}");

@@ -45,7 +45,7 @@ pub(crate) enum RecoveryError {
         /// Id of the member.
         member: u64,
     },
-    /// The new cluster would have the id of the old one, so members of the old cluster could join it by mistake.
+    /// The new cluster would have the id of the old cluster, whose members could then join the new cluster by mistake.
     #[error(
         "the new cluster would have the id of the old one, {cluster:x}, and its members could join it: give another \
          --initial-cluster-token"

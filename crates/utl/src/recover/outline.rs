@@ -176,13 +176,13 @@ impl Outline {
         state.unwrap_or_default().voters_outgoing
     }
 
-    /// Compares this log with another one.
+    /// Compares this log with another log.
     pub(super) fn compare(&self, other: &Self) -> Comparison {
         let (_, last) = self.last();
         let (_, other_last) = other.last();
         let first = self.base.0.max(other.base.0).saturating_add(1);
         if last < first {
-            // The only common entry is the one before the other log's first entry.
+            // The only common entry precedes the other log's first entry.
             return match other.term_at(last).zip(self.term_at(last)) {
                 Some((theirs, ours)) if theirs == ours => Comparison::Contained,
                 Some(_) => Comparison::Differs { from: last },

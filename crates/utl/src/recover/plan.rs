@@ -49,7 +49,7 @@ pub(super) struct Directory {
     pub(super) is_chosen: bool,
 }
 
-/// Relation of another directory to the chosen one.
+/// Relation of another directory to the chosen directory.
 #[derive(Clone, Debug)]
 pub(super) enum Other {
     /// All its entries are also in the chosen directory.
@@ -301,7 +301,7 @@ fn left_out(directory: &Directory, other: &Other) -> String {
     }
 }
 
-/// Describes entries by their number, their indexes, and the first of them in words.
+/// Describes entries: their number and indexes, and the first entries in words.
 fn list(indexes: &RangeInclusive<u64>, described: &[String]) -> String {
     let (first, last) = (indexes.start(), indexes.end());
     let count = last.saturating_sub(*first).saturating_add(1);

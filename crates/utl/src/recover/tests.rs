@@ -161,7 +161,7 @@ fn contradicting_directories_require_a_flag() {
     let (code, shown, said) = lost.recover(&[&one, &other], &["--yes"]);
     assert_eq!((code, &shown["plan"]["hasMajority"]), (1, &true.into()), "{said}");
     assert!(said.contains("entry 4 of ") && said.contains("of the same index and term"), "{said}");
-    // The entry that is committed here differs from the one in the chosen log.
+    // The entry that is committed here differs from the entry at the same index in the chosen log.
     let third = lost.closed(2, &[put(1, "w")], 4);
     let (code, _, said) = lost.recover(&[&one, &third], &["--yes"]);
     assert!(code == 1 && said.contains("entry 4 of ") && said.contains("is committed"), "{said}");

@@ -1,4 +1,4 @@
-//! A snapshot as a source: its content without the digest, and the check of the digest.
+//! Reads the content of a snapshot without the digest, and checks the digest.
 //!
 //! Used by `snapshot restore`, which copies the content, and by `import`, which only reads it.
 

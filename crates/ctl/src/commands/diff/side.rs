@@ -124,7 +124,7 @@ impl Cursor {
         Self { request }
     }
 
-    /// Advances past a page. Returns false after the last page. All pages are read at the revision of the first one.
+    /// Advances past a page. Returns false after the last page. All pages are read at the revision of the first page.
     fn advance(&mut self, page: &mut RangeResponse) -> bool {
         let header = page.header.get_or_insert_default();
         if self.request.revision == 0 {

@@ -43,7 +43,7 @@ const SCHEME: (&str, &str) = (":scheme", "http");
 const PATH: (&str, &str) = (":path", "/x");
 const MALFORMED: Option<(u32, u32)> = Some((1, Code::PROTOCOL_ERROR.0));
 
-/// Returns a request with these fields in addition to the required ones.
+/// Returns a request with these fields in addition to the required fields.
 fn request_with(fields: &[(&str, &str)]) -> Vec<u8> {
     request_of(&[&[METHOD, SCHEME, PATH], fields].concat())
 }
