@@ -68,7 +68,7 @@ impl From<Duration> for SignedDuration {
     }
 }
 
-/// Why a string is not a valid duration. The error texts are those of Go's `time` package.
+/// Why a string is not a valid duration. The error texts are the same as in Go's `time` package.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseDurationError {
     /// The string does not consist of numbers and units, or the duration is out of range.

@@ -36,7 +36,8 @@ impl Causes {
         usize::try_from(revision - FIRST).ok().and_then(|at| self.0.get(at)).copied()
     }
 
-    /// Finds the causes of all revisions. `acknowledged` maps each revision that a response names to its operation.
+    /// Finds the causes of all revisions. `acknowledged` maps each revision that a response names to the operation with
+    /// this response.
     pub(crate) fn find(
         history: &History,
         observations: &Observations,
@@ -160,7 +161,8 @@ fn matching(open: &[(i64, Vec<usize>)]) -> Result<Vec<usize>, i64> {
     let mut has: Vec<Option<usize>> = vec![None; open.len()];
     for (start, (revision, _)) in open.iter().enumerate() {
         let (free, path) = free_operation(open, &given, start).ok_or(*revision)?;
-        // Each position on the path takes the new operation, and passes its former operation to the position before it.
+        // Each position on the path is assigned the free operation, and the position before it is assigned the
+        // operation that becomes free.
         let mut next = Some(free);
         while let Some(operation) = next {
             let place = path[&operation];

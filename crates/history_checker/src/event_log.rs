@@ -55,7 +55,7 @@ pub enum RecordError {
         /// The last recorded revision.
         last: i64,
     },
-    /// The revision in an event differs from the revision for which it was recorded.
+    /// The revision in an event differs from the revision for which the event was recorded.
     #[error("revision {revision} is recorded with an event of a different revision: {event:?}")]
     WrongRevision {
         /// The revision.

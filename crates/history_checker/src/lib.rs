@@ -14,7 +14,7 @@
 //!   operation called later sees that revision or a newer one. Only serializable reads may be stale.
 //! - Watches: a watcher receives every event once and in order, with the right previous value. The events of a revision
 //!   arrive together, and progress notifications are true.
-//! - Leases: no lease ends early or exists again after its end, and its keys are deleted with it.
+//! - Leases: a lease neither ends early nor exists again after its end, and its keys are deleted with it.
 //! - Compaction: reads of compacted revisions are refused, and no other reads are.
 //!
 //! # Algorithm

@@ -1,7 +1,7 @@
 //! The requests of clients and their outcomes.
 //!
-//! The names come from the API (`put`, `range`, `txn` …), but the types are plain values: the recorder
-//! translates API messages, or the types of the state machine, once. Keys and values are reference counted.
+//! The names come from the API (`put`, `range`, `txn` …), but the types are plain values: the recorder converts API
+//! messages, or the types of the state machine, to these types once. Keys and values are reference counted.
 //!
 //! Not here: sorting and revision filters of ranges, users, and everything else that the checker does not check.
 //! Requests that use these features are not recorded.
@@ -275,9 +275,9 @@ pub enum Refusal {
     /// The lease does not exist. The API reports this as a TTL of 0 for a renewal, and as a TTL of -1 for a query of
     /// the remaining time.
     LeaseNotFound,
-    /// A lease with this id exists already.
+    /// A lease with this id already exists.
     LeaseExists,
-    /// The request keeps the value or lease of a key that does not exist.
+    /// The request would keep the value or lease of a key that does not exist.
     KeyNotFound,
 }
 

@@ -1,8 +1,8 @@
 //! Checks the messages to each watcher against the event log.
 //!
-//! A watcher has a position in the event log: the next event that it must receive. Each received event must be that
-//! event, and a progress notification must not be beyond it. One walk through the messages and the event log finds
-//! events that are duplicated, late, missing or wrong.
+//! A watcher has a position in the event log: the next event that it must receive. Each received event must equal the
+//! event at this position, and a progress notification must not name a later position. One walk through the messages
+//! and the event log finds events that are duplicated, late, missing or wrong.
 
 use crate::compactions::Compactions;
 use crate::operation::KeyValue;
@@ -29,7 +29,7 @@ struct Walk<'a> {
     /// The revision of the next event, and the event's position in that revision. `None` until the start of the watch
     /// is known.
     next: Option<(i64, usize)>,
-    /// The first revision of which the watcher has not received all events.
+    /// The first revision whose events the watcher has not received completely.
     known: i64,
 }
 

@@ -6,8 +6,8 @@
 //! measure coverage, so the samples must contain every feature of the format.
 //!
 //! Each test defines its samples, and `UPDATE=1` writes them to their folder. Inputs found by a fuzzer are stored next
-//! to them. A failure prints its seed: `QUORATE_SEED=<seed>` starts there, and `QUORATE_FUZZ_CASES` sets the number of
-//! cases to run.
+//! to them. A failure prints its seed: `QUORATE_SEED=<seed>` starts with this seed, and `QUORATE_FUZZ_CASES` sets the
+//! number of cases to run.
 //!
 //! # Not here
 //!
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use quorate_seeded_random::{SplitMix64, mix};
 
-/// Maximum length of an input. Longer inputs are truncated.
+/// Maximum length of an input, in bytes. Longer inputs are truncated.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum number of changes to an input.
@@ -175,7 +175,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut SplitMix64) {
     }
 }
 
-/// Returns a random length of at most `room`, usually a short one.
+/// Returns a random length of at most `room`, which is usually short.
 fn span(room: usize, random: &mut SplitMix64) -> usize {
     let bound = if random.below(4) == 0 { room } else { room.min(16) };
     random.position(bound + 1)

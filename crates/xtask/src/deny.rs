@@ -14,7 +14,7 @@ use crate::{Outcome, say};
 /// The only allowed package registry.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Checks every dependency, including those of tests.
+/// Checks every dependency, including test dependencies.
 pub(crate) fn run() -> Outcome {
     let rules = root().join("deny.toml");
     let rules =

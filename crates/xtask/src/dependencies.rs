@@ -28,7 +28,7 @@ pub(crate) struct Dependency {
 /// Packages by their identifiers.
 pub(crate) type Dependencies = BTreeMap<String, Dependency>;
 
-/// Returns all dependencies of the workspace, including those of tests, on the release platform.
+/// Returns all dependencies of the workspace on the release platform, including test dependencies.
 pub(crate) fn all() -> Result<Dependencies, String> {
     let args = ["metadata", "--format-version", "1", "--locked", "--filter-platform", PLATFORM];
     let metadata = output(&mut cargo(&args))?;
@@ -40,7 +40,7 @@ pub(crate) fn all() -> Result<Dependencies, String> {
     read(&metadata, &checksums(&lock)).ok_or_else(|| "cargo metadata: unexpected output".to_owned())
 }
 
-/// Returns the dependencies of one program of the workspace, without those used only by tests and build scripts.
+/// Returns the dependencies of one program of the workspace, except dependencies used only by tests and build scripts.
 pub(crate) fn of_program<'a>(
     all: &'a Dependencies,
     name: &str,
@@ -95,7 +95,7 @@ fn read(metadata: &Value, checksums: &BTreeMap<(String, String), String>) -> Opt
     Some(found)
 }
 
-/// Returns whether a dependency is linked into the program, unlike dependencies of build scripts and tests.
+/// Returns whether a dependency is linked into the program. Dependencies of build scripts and tests are not.
 fn is_shipped(dependency: &Value) -> bool {
     let kinds = dependency["dep_kinds"].as_array();
     kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))

@@ -139,7 +139,7 @@ pub(crate) fn with_sums(mut files: Files) -> Files {
     files
 }
 
-/// Writes the files, replacing those of an earlier run, and prints their names.
+/// Deletes the files of an earlier run, writes the new files, and prints the names of the new files.
 pub(crate) fn write(folder: &Path, files: &Files) -> Outcome {
     for (name, bytes) in files {
         say(&format!("  {name} ({} KiB)", bytes.len().div_ceil(1024)));
@@ -186,7 +186,7 @@ struct Commit {
     hash: Option<String>,
     /// The timestamp of all packed files, in seconds since 1970.
     time: u64,
-    /// The version in Debian's order: pre-release versions sort before the release.
+    /// The version in Debian's notation, in which pre-release versions sort before the release.
     version: String,
 }
 

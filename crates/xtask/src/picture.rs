@@ -19,13 +19,13 @@ use crate::workspace::{output_bytes, root, status, target};
 use crate::{Outcome, say};
 use screen::Screen;
 
-/// The image, below the root of the repository.
+/// The path of the image, relative to the root of the repository.
 const PICTURE: &str = "docs/top.svg";
 
 const COLUMNS: usize = 112;
 const ROWS: usize = 24;
 
-/// The timeout for a cluster to start and answer.
+/// The maximum time for a cluster to start and become ready.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long `ctl top` runs, in seconds. Members measure the round trips to their peers every 30 seconds.
 const WATCHED_SECS: u64 = 45;

@@ -6,8 +6,8 @@
 //! defective code (ports, the proxy, tokens), the patch has a line `Found by: cargo test ...`, and the command runs
 //! these tests instead. Each result is written to the table in `docs/testing.md` as soon as it is known.
 //!
-//! The copy and its build products stay in the target directory, so that the next plant recompiles only the crates that
-//! it changes and their dependents.
+//! The copy and its build products stay in the target directory, so that only the crates changed by the next plant, and
+//! their dependents, are recompiled.
 
 mod copy;
 mod table;
@@ -23,7 +23,7 @@ use crate::sim::{self, PROFILE, PROGRAM};
 use crate::workspace::{output, root, target};
 use crate::{Outcome, say};
 
-/// The directory of the patches, from the root of the repository.
+/// The directory of the patches, relative to the root of the repository.
 const FOLDER: &str = "crates/sim/plants";
 
 /// The default maximum time for one plant.
@@ -35,7 +35,7 @@ const SEEDS: &str = "1000000000";
 /// The two fixed parts of a line that reports a failed seed.
 const FAILED: (&str, &str) = ("seed ", " failed: ");
 
-/// The page with the table, from the root of the repository.
+/// The page with the table, relative to the root of the repository.
 const TABLE: &str = "docs/testing.md";
 
 /// A planted defect.
@@ -239,7 +239,8 @@ fn read_failure(line: &str) -> Option<(u64, String)> {
     Some((seed.parse().ok()?, failure.to_owned()))
 }
 
-/// Applies a patch to the copy. The copy may lie inside a repository, which `git` must not find.
+/// Applies a patch to the copy. The copy may be inside a repository. `git` must not find that repository, because it
+/// would apply the patch relative to the repository's root.
 fn apply(tree: &Path, patch: &Path) -> Outcome {
     let ceiling = tree.parent().expect("the copy has a parent folder");
     let mut git = Command::new("git");

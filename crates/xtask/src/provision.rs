@@ -270,7 +270,7 @@ pub(crate) fn promtool() -> Result<PathBuf, String> {
     if program.is_file() { Ok(program) } else { Err(format!("{}: missing", program.display())) }
 }
 
-/// Calls a function with an apt configured for each of the machine's mirrors in turn, until one succeeds.
+/// Calls a function with an apt configured for each of the machine's mirrors in turn, until a call succeeds.
 fn from_a_mirror<T>(
     home: &Path,
     suite: &str,
@@ -399,7 +399,8 @@ impl Apt {
     fn run(&self, args: &[&str]) -> Result<(), String> {
         let mut command = Command::new("apt-get");
         command.env("APT_CONFIG", self.root.join("apt.conf")).env("LC_ALL", "C");
-        // By default, apt only logs a warning about a package list that cannot be downloaded.
+        // By default, apt only logs a warning about a package list that cannot be downloaded. With this setting, apt
+        // fails.
         command.arg("-qq").arg("-o").arg("APT::Update::Error-Mode=any");
         output(command.args(args).current_dir(&self.root)).map(drop)
     }

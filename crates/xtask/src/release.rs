@@ -48,7 +48,7 @@ fn prepare(version: &str) -> Outcome {
             .then(|| text.replacen(&from, &to, 1))
             .ok_or(format!("no line contains {from}"))
     })?;
-    // The lock file contains the versions of the workspace's packages.
+    // The lock file contains the versions of the workspace's packages, so it is updated as well.
     status(&mut cargo(&["update", "--workspace", "--offline"]))?;
     say(&format!(
         "review the changelog, run `cargo xtask ci`, and commit this as `Release {version}`.\n\

@@ -68,7 +68,8 @@ const GATEWAY: &str = "gateway";
 const BY_GATEWAY: [&str; 7] =
     ["watch_flow::", "http::", "websocket::", "grpc_edge::", "lease::", "--skip", "::etcd"];
 
-/// The values of `QUORATE_CLUSTER` for servers on a database: one server, and one of three.
+/// The values of `QUORATE_CLUSTER` for tests against the only server on a database, and against one of three servers on
+/// a database.
 const ON_DATABASE: &str = "postgres";
 const AMONG_THREE_ON_DATABASE: &str = "postgres-three";
 
@@ -77,7 +78,7 @@ const AMONG_THREE_ON_DATABASE: &str = "postgres-three";
 const BY_THREE_ON_DATABASE: [&str; 8] =
     ["watch::", "lease::", "range::", "txn::", "write::", "auth::", "--skip", "::etcd"];
 
-/// Returns the heading of a repeated run.
+/// Returns the heading of a run that repeats the black-box tests in another mode.
 fn heading(place: &str) -> String {
     match place {
         PROXY => "the black-box tests again, through a proxy".to_owned(),
@@ -100,7 +101,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 
     let material = Material::prepare(&required, long)?;
     let mut tally = Tally::default();
-    // The tests of all packages run, even if those of an earlier package fail.
+    // The tests of all packages run, even if tests of an earlier package fail.
     let mut outcome = tally.run(
         &mut material.passed_to(cargo(&[
             "test",
@@ -240,7 +241,8 @@ fn required(list: &str) -> Result<Vec<&'static str>, String> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(named).collect()
 }
 
-/// Checks that required material exists at the path in its variable; some of it may still be downloaded.
+/// Checks that required material exists at the path in its variable. Material that can be downloaded may have no path
+/// yet.
 fn check_material(required: &[&str]) -> Outcome {
     for (name, variable) in MATERIAL {
         let path = std::env::var_os(variable).map(PathBuf::from);

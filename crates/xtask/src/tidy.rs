@@ -8,16 +8,16 @@
 //! * Every Rust file opens with a header that states its purpose.
 //! * No Rust file has more than [`LINES_MAX`] lines, except for those in [`LONG_FILES`], which may only shrink.
 //! * Rings 0 and 1 have no clock, thread, environment or ambient randomness: time and seeds are arguments.
-//! * The crates of these rings have the same `clippy.toml`: the one at the root, followed by bans. Each crate has a
-//!   copy, because clippy reads only the nearest file.
+//! * The crates of these rings have the same `clippy.toml`: the contents of the root's file, followed by bans. Each
+//!   crate has a copy, because clippy reads only the nearest file.
 //! * Every name in the tables of `docs/bounds.md` is declared, and each bound has a metric and a test.
 //! * The drawing in `ARCHITECTURE.md` contains every crate, and every name on the page is declared.
 //! * The simulator calls production code for the decisions of a member, and does not contain copies of this code.
 //! * The patch of every plant (`crates/sim/plants`) applies.
-//! * The number of asserts in the crates that store and decide does not fall.
+//! * The number of asserts in the crates that store a member's data or make its decisions does not fall.
 //! * The number of stilted sentences, and of headings that are sentences, does not rise.
 //! * Log and error messages that the documentation quotes occur in the sources.
-//! * Every entry in the skip lists of the black-box tests, and every test in the table of plants, names a test.
+//! * Every test named in the skip lists of the black-box tests or in the table of plants exists.
 //! * No file contains a marker of unfinished work, or a path that exists on only one machine.
 //!
 //! Tests of the pure crates may use the environment. [`production`] determines which lines are not tests. The rules

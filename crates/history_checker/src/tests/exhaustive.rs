@@ -1,8 +1,9 @@
 //! The reference check, which tries every order of the operations.
 //!
 //! Operations take effect one by one. An operation may be next unless another pending operation returned before this
-//! operation was called. A serializable read has no position in the revision order: it is correct at any moment after
-//! the revision in its response, provided that no operation called after its return has taken effect before it.
+//! operation was called. A serializable read may take effect at any moment after the revision in its response has been
+//! written. Like every operation, the read must take effect before each operation that is called after the read has
+//! returned.
 
 use super::reference::ReferenceStore;
 use crate::*;

@@ -38,7 +38,8 @@ impl Cluster {
         Self::begin(members)
     }
 
-    /// Enables authentication. Services returned afterwards carry the user's credentials ([`Service::for_user`]).
+    /// Enables authentication. Requests of services returned afterwards carry the user's credentials
+    /// ([`Service::for_user`]).
     pub(super) fn guarded(mut self) -> Result<Self, String> {
         let service = self.members[0].service();
         for command in [
@@ -79,7 +80,8 @@ impl Cluster {
         let start = Instant::now();
         while start.elapsed() < TIMEOUT {
             for (position, member) in self.members.iter().enumerate() {
-                // A stopped member cannot be the leader. A member that does not answer is asked again.
+                // A stopped member cannot be the leader. A member that does not answer is queried again in the next
+                // round.
                 if member.pid().is_some()
                     && let Ok(status) = member.service().status()
                     && leads(&status)
@@ -158,7 +160,8 @@ mod tests {
     #[test]
     fn a_member_that_reports_itself_as_leader_is_the_leader() {
         let status = |leader: u64, member: u64| serde_json::json!({"leader": leader, "header": {"member_id": member}});
-        // The two ids are equal when converted to floating point.
+        // The ids of this member and of the other one are equal when converted to floating point, so they must be
+        // compared as integers.
         let own = u64::MAX - 1;
         assert!(leads(&status(own, own)));
         assert!(!leads(&status(own, own - 1)));

@@ -98,7 +98,7 @@ fn unix_seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// The return of a member after an absence.
+/// The measurements of a member's return after an absence.
 #[derive(Clone, Copy, Debug)]
 struct Return {
     idle_p99_ms: f64,

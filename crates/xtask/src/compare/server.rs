@@ -45,7 +45,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Compares etcd with our program; without `ours`, compares etcd with itself.
+    /// Creates the programs for a comparison of etcd with our program, or of etcd with itself if `ours` is `None`.
     pub(super) fn new(etcd: PathBuf, ours: Option<PathBuf>, tools: Tools) -> Result<Self, String> {
         let version = output(Command::new(&etcd).arg("--version"))?;
         let line = version.lines().next().unwrap_or_default();
@@ -267,7 +267,7 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts the server's own proxy program in front of the server, and waits until the proxy answers.
+    /// Starts the `grpc-proxy` of the server's program in front of the server, and waits until the proxy answers.
     pub(super) fn before(server: &Server) -> Result<Self, String> {
         let address = free_address()?;
         let process = Command::new(&server.program)

@@ -543,7 +543,7 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// Runs the selected cases for whose target `belongs` returns true.
+/// Runs the selected cases whose target satisfies `belongs`.
 pub(super) fn run(
     programs: &Programs,
     options: &Options,

@@ -1,4 +1,4 @@
-//! The files, with their paths, that the Debian packages and a container's root file system contain.
+//! The contents of the Debian packages and of a container's root file system: the files and their paths.
 //!
 //! The main package can be installed next to Debian's etcd, as migration in both directions requires: the packages have
 //! no file name in common. The second package contains only links named `etcd`, `etcdctl` and `etcdutl`, and replaces

@@ -26,7 +26,7 @@ const STRINGS: u64 = 5;
 const VERSIONS: u64 = 0x6fff_fffe;
 const VERSIONS_COUNT: u64 = 0x6fff_ffff;
 
-/// The maximum length of a version chain, which in a corrupt file may contain a cycle.
+/// The maximum number of entries read from a version chain. In a corrupt file, the chain may contain a cycle.
 const CHAIN_MAX: u64 = 10_000;
 
 /// Reads the requirements of a program or a library.
@@ -108,13 +108,13 @@ fn read_dynamic(
     Ok(())
 }
 
-/// Parses `GLIBC_2.34`, or `GLIBC_2.2.5`, whose last number is ignored.
+/// Parses a version such as `GLIBC_2.34`. A third number, as in `GLIBC_2.2.5`, is ignored.
 fn glibc_version(name: &str) -> Option<(u32, u32)> {
     let mut numbers = name.strip_prefix("GLIBC_")?.split('.').map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// Adds offsets read from the file, whose sum may overflow.
+/// Adds two offsets read from the file. Fails if the sum overflows.
 fn sum(offset: u64, more: u64) -> Result<u64, String> {
     offset.checked_add(more).ok_or("an offset is too large".to_owned())
 }

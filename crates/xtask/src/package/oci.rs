@@ -1,7 +1,8 @@
 //! A container image in the OCI layout: one archive with one layer.
 //!
 //! In addition to the OCI index, the archive contains the manifest list that `docker load` reads, so that all common
-//! tools accept the archive. The format does not support health checks. `packaging/container/Dockerfile` has one.
+//! tools accept the archive. The OCI format does not support health checks. The Docker image of
+//! `packaging/container/Dockerfile` has a health check.
 
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ pub(super) struct About<'a> {
     pub(super) version: &'a str,
     pub(super) revision: Option<&'a str>,
     pub(super) architecture: &'a str,
-    /// The time of the commit.
+    /// The time of the commit, in seconds since 1970.
     pub(super) time: u64,
 }
 

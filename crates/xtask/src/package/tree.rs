@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-/// The block size of an archive.
+/// The block size of an archive, in bytes.
 const BLOCK: usize = 512;
-/// The maximum length of a name in an archive.
+/// The maximum length of a name in an archive, in bytes.
 const NAME_MAX: usize = 100;
 
 /// Files by path. Paths have no leading slash.

@@ -17,7 +17,7 @@ pub(super) fn of_materials(
     let is_own = |package: &Dependency| package.source.is_none();
     let foreign = || packages.values().filter(|package| !is_own(package));
     let components: Vec<Value> = foreign().map(|package| component(package)).collect();
-    // The program's own crates form one component, which has the dependencies of all of them.
+    // The program's own crates form one component, which lists the dependencies of all these crates.
     let own = packages.values().filter(|package| is_own(package));
     let mut direct: Vec<String> =
         own.flat_map(|package| &package.needs).filter_map(|id| reference(packages, id)).collect();
@@ -108,7 +108,8 @@ mod tests {
         assert_eq!(edges.as_array().unwrap().len(), 2);
     }
 
-    /// The bill of this program must list packages that are certainly in it, and omit those that only tests need.
+    /// The bill of this program must list the packages that the program certainly contains, and omit packages that only
+    /// tests need.
     #[test]
     fn the_bill_of_materials_matches_the_lock_file() {
         let all = dependencies::all().unwrap();

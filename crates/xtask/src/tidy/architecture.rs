@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use super::source::{Source, is_letter};
 use super::tokens::tokens;
 
-/// The path of the page, from the root of the repository.
+/// The path of the page, relative to the root of the repository.
 const PAGE: &str = "ARCHITECTURE.md";
 
 /// Keywords that precede a declared name.
@@ -59,7 +59,7 @@ pub(super) fn check_architecture(sources: &[Source], complaints: &mut Vec<String
     }
 }
 
-/// Reports types named like a term of another crate.
+/// Reports types whose name is a term that another crate has reserved.
 fn check_terms(page: &str, sources: &[Source], complaints: &mut Vec<String>) {
     let (_, terms) = page.split_once("\n## Terms\n").unwrap_or_default();
     let terms = terms.lines().take_while(|line| !line.starts_with("## "));
@@ -86,7 +86,7 @@ fn check_terms(page: &str, sources: &[Source], complaints: &mut Vec<String>) {
     }
 }
 
-/// Returns the crates, one of which must declare the name; `None` if the name is not checked.
+/// Returns the crates of which at least one must declare the name, or `None` if the name is not checked.
 fn owners<'a>(name: &'a str, entry: &[&'a str], crates: &Crates<'_>) -> Option<Vec<&'a str>> {
     match name.split_once("::") {
         Some((owner, _)) => crates.contains_key(owner).then(|| vec![owner]),

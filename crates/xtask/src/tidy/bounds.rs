@@ -5,7 +5,7 @@
 
 use super::source::Source;
 
-/// The path of the page, from the root of the repository.
+/// The path of the page, relative to the root of the repository.
 const PAGE: &str = "docs/bounds.md";
 
 /// The columns that must not have empty cells.

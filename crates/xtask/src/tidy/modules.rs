@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::source::{Source, is_test_file};
 use super::tokens::{tokens, without_tests};
 
-/// The maximum length of a chain of re-exports that is followed.
+/// The maximum number of re-exports that are followed for one path.
 const REEXPORTS_MAX: usize = 8;
 
 /// A module: the names on its path from the crate root.
@@ -55,7 +55,7 @@ impl<'a> Modules<'a> {
         modules
     }
 
-    /// Returns all imports, except for those of a module from its parents.
+    /// Returns all imports, except a module's imports from its parents.
     pub(super) fn imports(&self) -> Imports<'a> {
         let mut imports = Imports::new();
         for (module, file) in &self.files {

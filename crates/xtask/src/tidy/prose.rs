@@ -320,7 +320,7 @@ fn is_stilted(sentence: &str) -> bool {
     })
 }
 
-/// Returns whether the text begins with the phrase, followed by the end of a word.
+/// Returns whether the text begins with the phrase, and the phrase ends at the end of a word.
 fn begins_with(text: &str, phrase: &str) -> bool {
     text.strip_prefix(phrase).is_some_and(|rest| !rest.starts_with(is_letter))
 }

@@ -3,7 +3,7 @@
 //! The compiler does not report unused `pub` items, because other crates may use them. In this repository, all crates
 //! that use them are known. An item is used if its name occurs in the production code of any crate. For crates that
 //! exist for tests ([`FOR_TESTS`]), occurrences in the tests of other crates also count. Imports (`use`) and
-//! definitions do not count. An unused item that shares its name with a used one is missed, but a used item is never
+//! definitions do not count. An unused item is not reported if a used item has the same name. A used item is never
 //! reported.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Tests of import cycles in small crates.
+//! Tests that import cycles between files and between modules are reported, and that permitted imports are not.
 
 use super::*;
 

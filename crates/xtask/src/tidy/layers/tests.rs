@@ -1,4 +1,4 @@
-//! Tests of layers in a small crate.
+//! Tests that imports from a higher layer, and files outside the layers, are reported.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of forbidden and unused dependencies.
+//! Tests that forbidden and unused dependencies in manifests are reported.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of the counted sentences and headings, and of the table.
+//! Tests which sentences and headings are counted, and how the counts are compared with the table.
 
 use super::*;
 
