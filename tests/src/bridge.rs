@@ -3,7 +3,7 @@
 //! A link that goes down loses packets but does not close connections. Clients use a Unix socket, so that they reach a
 //! member even while its link is down.
 //!
-//! The namespaces exist while the process that holds them runs. Creating them needs no privileges on the machine.
+//! The namespaces disappear when the process that holds them exits. Creating them needs no privileges on the machine.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -4,8 +4,8 @@
 //! even if it restarts as another program. Members are named `m0`, `m1`, ... and addressed by that number, which does
 //! not change when other members are added or removed.
 //!
-//! The election timeout is half a second instead of etcd's one second. It is five times as long as for a single
-//! server in these tests, because a busy machine may delay a heartbeat, and the members would then elect another
+//! The election timeout is half a second instead of etcd's one second. It is five times the election timeout of a
+//! single server in these tests, because a busy machine may delay a heartbeat, and the members would then elect another
 //! leader.
 //!
 //! This module manages processes. Leadership and agreement are in `agreement`, membership changes in `membership`, the
@@ -118,7 +118,8 @@ impl Cluster {
         &self.members[member].server
     }
 
-    /// Returns a member's process so that its next start can be configured. Only the cluster may start and stop it.
+    /// Returns a member's process, so that the next start can be configured. Only the cluster may start and stop the
+    /// process.
     pub fn server_mut(&mut self, member: usize) -> &mut Server {
         &mut self.members[member].server
     }
@@ -197,8 +198,8 @@ impl Cluster {
         members.map(|member| member.longest_pause).max().unwrap_or_default()
     }
 
-    /// Starts the process of a stopped member without waiting until it serves. Without a majority it cannot serve, and
-    /// several stopped members may need each other.
+    /// Starts the process of a stopped member without waiting until the member serves. A member cannot serve without a
+    /// majority, so several stopped members may have to be launched before any of them can serve.
     pub fn launch(&mut self, member: usize) {
         let member = &mut self.members[member];
         member.server.launch();

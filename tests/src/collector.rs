@@ -1,6 +1,6 @@
 //! A collector of spans, which receives a server's OTLP requests and keeps the spans for the test.
 //!
-//! The messages are those of `opentelemetry/proto/collector/trace/v1`, with only the fields that the tests read.
+//! The messages follow `opentelemetry/proto/collector/trace/v1`, but have only the fields that the tests read.
 
 #![expect(missing_docs, reason = "the fields are those of the published messages")]
 
@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 
 use crate::ports::Port;
 
-/// Size of a message's header: a flag and the length.
+/// Size of a message's header in bytes. The header consists of a flag and the length.
 const HEAD_BYTES: usize = 5;
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -1,8 +1,8 @@
-//! The modes in which the suite runs: with two more members for every server, which form a cluster, with a proxy or a
-//! gateway in front of every server, or with the data of every server in a PostgreSQL database.
+//! The modes in which the suite runs: every server is a single member, is one of three members of a cluster, is behind
+//! a proxy or a gateway, or stores its data in a PostgreSQL database.
 //!
 //! In a run against clusters, a test that requests a server gets one of three members, either the leader or a follower.
-//! Its expectations must hold there as well, because clients see a cluster as one store.
+//! The test's expectations must hold for this member as well, because clients see a cluster as one store.
 //!
 //! With a proxy, a test's client and its tools connect to the proxy, but HTTP requests go directly to the member. With
 //! a gateway, all connections go through the gateway.
@@ -79,7 +79,7 @@ pub fn is_first_term(term: u64) -> bool {
 
 impl Options {
     /// Starts the server on a directory that may be in use, and waits briefly. Returns `None` if the server is not
-    /// serving by then, whether it has exited or is still waiting.
+    /// serving by then, because it has exited or is still waiting for the directory.
     pub async fn start_within_a_moment(self) -> Option<Server> {
         let timeout = Duration::from_secs(3);
         tokio::time::timeout(timeout, self.try_start()).await.ok()?.ok()
@@ -93,7 +93,7 @@ impl Options {
         }
     }
 
-    /// Starts the server. The error is a server that exited instead of serving.
+    /// Starts the server. Returns an error if the server exits instead of serving.
     ///
     /// In a run against clusters, the server is one member of three, unless the options concern only this process.
     pub async fn try_start(self) -> Result<Server, Exit> {

@@ -1,4 +1,4 @@
-//! A running `quorate console`, and a client that sends the requests that its page sends in a browser.
+//! A running `quorate console`, and a client that sends the same requests as the console's page in a browser.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;

@@ -123,8 +123,8 @@ impl Guard {
         self.tunnel.port()
     }
 
-    /// Returns the folder with the server's files: `ca`, `server`, `server.key`, and `client` with its key, which the
-    /// tunnel uses.
+    /// Returns the folder with the server's files: `ca`, `server`, `server.key`, and the tunnel's certificate `client`
+    /// with its key.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }

@@ -1,10 +1,10 @@
 //! Links between the members of a cluster: TCP proxies that delay, drop and cut connections.
 //!
-//! Each member advertises its proxy's port to its peers. The `X-Server-From` field of the first request that contains
-//! one identifies the member that opened a connection. A rule applies to all bytes from one member to another,
-//! regardless of which of them opened the connection. Connections without that field (`GET /version` and similar
-//! requests, and health probes until the connection carries another request) are not attributed to any member. Their
-//! bytes pass unless everything to or from the member behind the proxy is dropped.
+//! Each member advertises its proxy's port to its peers. The first `X-Server-From` field on a connection identifies the
+//! member that opened the connection. A rule applies to all bytes from one member to another, regardless of which of
+//! them opened the connection. Connections without that field (`GET /version` and similar requests, and health probes
+//! until the connection carries another request) are not attributed to any member. Their bytes pass unless everything
+//! to or from the member behind the proxy is dropped.
 //!
 //! Dropped bytes are held, as if the network retransmitted them. They arrive late and in order once the link is healed,
 //! unless one side has closed the connection by then.
@@ -294,7 +294,7 @@ impl End {
         }
     }
 
-    /// Waits until bytes may pass.
+    /// Waits until the rule allows bytes to pass.
     async fn gate(&self, inward: bool) {
         /// Interval at which the rule is checked, because a flapping link changes without a notification.
         const LOOK: Duration = Duration::from_millis(10);

@@ -1,4 +1,4 @@
-//! A gRPC proxy or a gateway between clients and servers, run with either program.
+//! A gRPC proxy or a gateway between clients and servers, run with the program of Quorate or etcd.
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use crate::DEADLINE;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Maximum payload that a server accepts by default.
+/// Maximum payload of a frame that a server accepts by default, in bytes.
 const FRAME_BYTES_MAX: usize = 16 * 1024;
 
 /// Number of bytes that may be sent before the server's first window update.

@@ -183,7 +183,7 @@ impl Options {
         self.data.is_some() || !self.addresses
     }
 
-    /// Starts one process. The error is a server that exited instead of serving.
+    /// Starts one process. Returns an error if the server exits instead of serving.
     pub(crate) async fn try_start_process(self) -> Result<Server, Exit> {
         let mut last = None;
         for _ in 0..ATTEMPTS {
@@ -255,7 +255,7 @@ pub struct Server {
     home: TempDir,
     data: PathBuf,
     log: PathBuf,
-    /// Offset in the log at which the current process starts.
+    /// Offset in the log at which the lines of the current process start.
     log_start: usize,
     client_port: Port,
     peer_port: Port,
@@ -474,7 +474,7 @@ impl Server {
         Visitor::new(self.client_port.number(), credentials, authority)
     }
 
-    /// Makes clients of this server use the token of another member's clients if they do not have one.
+    /// Makes clients of this server that have no token use the token of another member's clients.
     pub(crate) fn adopt_token(&self, other: &Self) {
         if let (Some(own), Some(other)) = (&self.guard, &other.guard) {
             own.adopt(other);

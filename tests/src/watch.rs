@@ -13,7 +13,7 @@ use crate::{Client, within};
 
 type Opening = Pin<Box<dyn Future<Output = Result<Streaming<pb::WatchResponse>, Status>> + Send>>;
 
-/// A watch stream. Apart from the connection's buffers, messages are not read before the test asks for them.
+/// A watch stream. A message is read only when the test asks for it, although the connection may buffer some messages.
 pub struct Watch {
     requests: mpsc::Sender<pb::WatchRequest>,
     state: State,

@@ -52,7 +52,7 @@ struct Search<'a> {
     returns: Vec<Option<usize>>,
     taken: Taken,
     /// Deletions without an answer, in the order of their calls. They are interchangeable, so only the first remaining
-    /// one is tried, and those that have taken effect always come first in the list.
+    /// deletion is tried, and the deletions that have taken effect always come first in the list.
     deletions: Vec<usize>,
     deleted: usize,
     state: Option<Value>,
@@ -263,7 +263,7 @@ impl<'a> Search<'a> {
 /// the last few of them have taken effect, so the set stores only the numbers from the first operation that has not
 /// taken effect.
 struct Taken {
-    /// Bit number of each operation, and whether it counts among those with an answer or those without.
+    /// Whether each operation has an answer, and its bit number among the operations with or without an answer.
     bits: Vec<(bool, usize)>,
     answered: Vec<u64>,
     /// First answered operation that has not taken effect.

@@ -19,7 +19,7 @@ pub struct Shim {
     control: File,
 }
 
-/// Syncs that never return. The numbers are those in `shim.c`.
+/// Syncs that never return. `shim.c` uses the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i64)]
 pub enum Held {

@@ -103,7 +103,7 @@ pub(super) fn permission(
     pb::AuthRoleGrantPermissionRequest { name: role.to_owned(), perm: Some(perm) }
 }
 
-/// Creates a role that may read and write a key range, and a user with that role, named like the role plus `-er`.
+/// Creates the role `role`, which may read and write a key range, and the user `name` with that role.
 async fn allow(client: &Client, name: &str, role: &str, key: &str, end: &str) {
     client.role_add(pb::AuthRoleAddRequest { name: role.to_owned() }).await.unwrap();
     client.role_grant_permission(permission(role, 2, key, end)).await.unwrap();
@@ -374,7 +374,8 @@ async fn an_unused_token_expires_after_its_ttl(kind: Kind) {
     let root = guard(&client).await;
     let ann = log_in(&client, "ann").await;
     ann.range(key("a1")).await.unwrap();
-    // A lease expiry shows that enough time has passed. Checking with the token itself would extend the token.
+    // A lease expiry shows that enough time has passed. Checking with the token itself would extend the token's
+    // lifetime.
     let lease = root.grant(0, 4).await;
     root.put(put_leased("k", "v", lease)).await.unwrap();
     gone(&root, "k").await;
@@ -676,7 +677,7 @@ async fn requests_without_credentials_are_not_written_to_the_log(kind: Kind) {
     let index = async || root.status(pb::StatusRequest {}).await.unwrap().raft_index;
     let before = index().await;
     let large = vec![b'v'; 1_000_000];
-    // Together these writes exceed the quota. No alarm is raised, because that would require a proposal.
+    // Together these writes exceed the quota. No alarm is raised, because raising an alarm requires a proposal.
     for _ in 0..25 {
         let refusal = Code::InvalidArgument;
         refused(client.put(put("a1", large.clone())).await, refusal, NOBODY);

@@ -142,7 +142,7 @@ async fn every_ctl_command_can_log_in(kind: Kind, tool: Tool) {
     assert!(as_root(&format!("compaction {revision}")).contains("compacted revision"));
     assert_eq!(ctl.run_with_input(&[ROOT, "txn"], "\nput t v\n\n\n").success(), "SUCCESS\n\nOK\n");
     assert_eq!(as_root("del t"), "1\n");
-    // etcd 3.5 returns a different text.
+    // etcd 3.5 returns a different error text.
     assert!(fail(&ctl, "snapshot save /never").ends_with("user name is empty"));
     for line in ["compaction 1", "defrag", "del k"] {
         assert_ne!(ctl.run(&words(&format!("--user=ann:s3cret {line}"))).code, Some(0), "{line}");

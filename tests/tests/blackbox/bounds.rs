@@ -1,8 +1,8 @@
 //! Limits of a member that clients or peers can reach: requests beyond a limit are refused, other requests continue,
 //! and every permit is released.
 //!
-//! `docs/bounds.md` lists the limits. `floods` tests those on whole requests, calls and watch events, and `resources`
-//! those on file descriptors.
+//! `docs/bounds.md` lists the limits. `floods` tests the limits on whole requests, calls and watch events, and
+//! `resources` tests the limits on file descriptors.
 
 use std::io::Write as _;
 use std::net::TcpStream;

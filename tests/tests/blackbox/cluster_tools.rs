@@ -1,9 +1,10 @@
 //! The output and the effects of an operator's tool in a cluster of three members. Both must be exactly the same as
 //! with etcd.
 //!
-//! Each test runs `etcdctl` with the same commands in a cluster of etcd and in one of the kind under test, and compares
-//! the outputs. Values that differ between clusters, such as ids and addresses, are replaced with names, and all
-//! numbers with a placeholder. A comparison of two etcd clusters verifies that nothing else differs between two runs.
+//! Each test runs `etcdctl` with the same commands in a cluster of etcd and in a cluster of the kind under test, and
+//! compares the outputs. Values that differ between clusters, such as ids and addresses, are replaced with names, and
+//! all numbers with a placeholder. A comparison of two etcd clusters verifies that nothing else differs between two
+//! runs.
 
 use std::collections::BTreeMap;
 
@@ -163,7 +164,7 @@ fn unnumbered(line: &str) -> String {
     plain
 }
 
-/// Runs the same commands in a cluster of etcd and in one of the given kind, and compares the outputs.
+/// Runs the same commands in a cluster of etcd and in a cluster of the given kind, and compares the outputs.
 async fn compare(kind: Kind, doings: impl AsyncFn(&mut Session)) {
     if !has_etcd_tools() || !Kind::Etcd.is_present() {
         return;

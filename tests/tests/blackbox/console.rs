@@ -418,7 +418,7 @@ async fn a_killed_member_is_shown_as_down(kind: Kind) {
     let overview = call(&page, "overview", &json!({}));
     assert_eq!(overview["members"].as_array().unwrap().len(), 3, "{overview}");
     assert_eq!(overview["problems"], json!([]), "{overview}");
-    // The console finds members that its flags do not name in the member list.
+    // The console uses the member list to find members that its flags do not name.
     let to = format!("{:x}", cluster.id(other));
     call(&page, "write/move_leader", &json!({ "to": to }));
     eventually("the leader has moved", async || {

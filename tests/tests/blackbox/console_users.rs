@@ -291,7 +291,7 @@ async fn the_certificate_of_the_console_does_not_replace_a_login(kind: Kind) {
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let console = Console::start(&server.url(), &flags);
-    // Other users of the machine must not use the console's certificate.
+    // The console requires a secret, so that other users of the machine cannot use its certificate.
     assert!(console.secret().is_some());
     let other = ConsolePage::at(console.port());
     for name in ["overview", "keys/list", "write/user_add"] {

@@ -1,5 +1,6 @@
-//! A member whose file differs from those of the others is detected before it serves, by the leader's periodic check,
-//! and by comparing hashes of compactions. Mixed clusters raise no false alarm, whichever program leads.
+//! A member whose file differs from the other members' files is detected before it serves, by the leader's periodic
+//! check, or when members compare the hashes of their compactions. Mixed clusters raise no false alarm, whichever
+//! program leads.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

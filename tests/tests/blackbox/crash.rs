@@ -84,7 +84,8 @@ fn step_of(writer: usize, step: i64, size: usize) -> pb::TxnRequest {
     txn(operations)
 }
 
-/// Compares the server's contents with the writers' results. Each writer continues with the step after the one found.
+/// Compares the server's contents with the writers' results. Each writer continues with the step after the step found
+/// in the store.
 async fn verify(client: &Client, progress: &[Arc<Progress>]) {
     for (writer, progress) in progress.iter().enumerate() {
         let mut steps = Vec::new();

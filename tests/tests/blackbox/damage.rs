@@ -1,5 +1,5 @@
-//! Damaged files are repaired exactly where etcd repairs them. Everywhere else they are refused, with the file and the
-//! offset.
+//! Damaged files are repaired exactly where etcd repairs them. Everywhere else they are refused with an error that
+//! names the file and the offset.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

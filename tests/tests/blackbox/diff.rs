@@ -174,7 +174,7 @@ async fn failures_have_a_different_exit_code_than_differences(kind: Kind) {
     assert!(future.stderr.contains("source: etcdserver: mvcc: required revision is a future"));
 }
 
-/// Compares thousands of keys and some large values, which take many pages, while other clients write.
+/// Compares thousands of keys and some large values, which are read in many pages while other clients write.
 async fn each_side_is_read_at_one_revision(kind: Kind) {
     let server = Arc::new(Server::start(kind).await);
     let client = server.client();

@@ -132,8 +132,8 @@ async fn many_incomplete_requests_do_not_stop_the_member(kind: Kind) {
     show(&format!("{offered} puts of 1 MiB without their last byte"), kind, before, &server);
 }
 
-/// An incomplete request may take 20 seconds to become complete. If sending all requests takes about as long, the first
-/// ones are refused before the last arrive, so more are sent.
+/// The server refuses a request that is still incomplete after 20 seconds. If sending all requests takes that long, the
+/// first requests are refused before the last ones arrive, so the test sends further requests.
 async fn incomplete_requests_are_refused_while_small_requests_are_served(kind: Kind) {
     let server = Server::start(kind).await;
     let bytes = || server.metric("quorate_requests_bytes").unwrap();

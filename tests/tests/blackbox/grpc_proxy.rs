@@ -73,7 +73,8 @@ async fn the_proxy_forwards_requests_and_streams(kind: Kind) {
     client.unlock(quorate_api::v3lockpb::UnlockRequest { key: held.key }).await.unwrap();
 }
 
-/// Returns the expected code of a member's refusal, because etcd's proxy loses the code in its client library.
+/// Returns the code with which a proxy forwards a member's refusal. etcd's proxy loses the member's code in its client
+/// library.
 fn code(kind: Kind, of_member: Code) -> Code {
     if kind == Kind::Etcd { Code::Unknown } else { of_member }
 }
@@ -220,7 +221,8 @@ async fn watches_of_one_range_share_one_watch_of_the_member(kind: Kind) {
     assert!(proxy.metric("etcd_grpc_proxy_events_coalescing_total").unwrap() >= 1.0);
     drop(watches);
     if kind == Kind::Etcd {
-        // etcd's proxy kept a watch beyond the deadline in a run on a busy machine.
+        // The removal of watches is not checked here, because etcd's proxy kept a watch beyond the deadline in a run on
+        // a busy machine.
         return;
     }
     eventually("watches of disconnected clients are removed", async || {

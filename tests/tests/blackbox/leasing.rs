@@ -210,8 +210,8 @@ async fn responses_of_leasing_proxies_are_linearizable(kind: Kind) {
     let (start, end) = (Instant::now(), Duration::from_secs(12));
     let mut clients = JoinSet::new();
     for (number, proxy) in proxies.iter().cycle().take(6).enumerate() {
-        // etcd's own proxy may return an old value, and may apply a write a second time after others have written. Its
-        // clients only make it own keys.
+        // etcd's own proxy may return an old value, and may apply a write a second time after others have written.
+        // Therefore the clients of etcd's proxy only make the proxy own keys.
         let is_checked = number % 3 < 2 || kind == Kind::Quorate;
         let client = client(proxy.client(), (number, is_checked), Random::by_chance(), start, end);
         clients.spawn_local(client);
@@ -290,7 +290,8 @@ async fn a_write_waits_at_most_one_lease_ttl_for_a_lost_or_paused_owner(kind: Ki
     let (read, (a, b)) = tokio::join!(asked, answered);
     assert_eq!(read, text("2"));
     for waited in [a, b] {
-        // The leases were last renewed some time before the pause, and members check for expired leases periodically.
+        // The writes wait until the paused proxies' leases expire. The exact time varies, because the leases were last
+        // renewed some time before the pause, and members check for expired leases periodically.
         let secs = waited.as_secs();
         assert!((20..80).contains(&secs), "{waited:?}");
     }

@@ -246,7 +246,7 @@ async fn a_backend_without_its_log_is_refused(kind: Kind) {
         assert!(said.contains("give its directory with --wal-dir"), "{said}");
         assert!(!log.exists(), "no log is created");
     }
-    // The log was in another folder, so it can be used again.
+    // With the log's actual folder in `--wal-dir`, the member starts without data loss.
     server.set_flags(&[&format!("--wal-dir={}", away.display())]);
     server.start_again().await;
     assert_eq!(server.client().read("k").await.as_deref(), Some(&b"v"[..]));

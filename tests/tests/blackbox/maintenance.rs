@@ -152,7 +152,7 @@ async fn a_kv_hash_after_a_compaction_depends_only_on_the_history(kind: Kind) {
     let client = server.client();
     let last = some_history(&client).await;
     let history = History::read(&client, last).await;
-    // The first compacted revision is that of a deletion, and the hash excludes its tombstone.
+    // The first compaction is at a revision that deleted a key, and the hash excludes the deletion's tombstone.
     let tombstone = history.tombstones().find(|revision| *revision > 30).unwrap();
     for compacted in [tombstone, last - 2, last] {
         client.compact_to(compacted).await;

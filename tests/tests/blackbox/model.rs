@@ -59,8 +59,8 @@ enum Answer {
 }
 
 impl Answer {
-    /// Returns true if this answer is one of those that the model's answer permits. The order of records with equal
-    /// sort keys, and the choice among them at a limit, is unspecified.
+    /// Returns whether the model's answer permits this answer. The order of records with equal sort keys, and the
+    /// choice among them at a limit, is unspecified.
     fn is_allowed_by(&self, model: &Self) -> bool {
         match (self, model) {
             (Self::Refused(text), Self::Refused(expected)) => text == expected,

@@ -221,8 +221,8 @@ fn refusal(answer: Result<(), Status>) -> String {
 
 /// Methods whose requirements in 3.7 differ from those in 3.5, with the requirements of 3.5.
 pub(super) const BEFORE_3_7: &[(&[&str], Outcomes)] = &[
-    // Every caller without an invalid token was accepted, because these requests went through the log without a
-    // permission check.
+    // Callers without a token and callers with a valid token were accepted, because these requests went through the log
+    // without a permission check.
     (&["Compact", "LeaseGrant", "Alarm, get", "Alarm, take back"], TOKEN),
     // The token was not checked. Since 3.6, lease requests require permission for the attached keys. Since 3.7,
     // requests about the member list, and maintenance requests to a member, require permission as well.
@@ -290,7 +290,8 @@ async fn every_method_requires_its_permission(kind: Kind) {
     }
     let root = guard(&client).await;
     let expired = log_in(&client, "ann").await;
-    // A lease expiry shows that enough time has passed. Checking with the token itself would extend the token.
+    // A lease expiry shows that enough time has passed. Checking with the token itself would extend the token's
+    // lifetime.
     let lease = root.grant(0, 8).await;
     root.put(put_leased("a9", "v", lease)).await.unwrap();
     let (ann, eve) = (log_in(&client, "ann").await, log_in(&client, "eve").await);

@@ -1,4 +1,4 @@
-//! A member's timeouts for silent peers, and for the discovery service while it founds a cluster.
+//! A member's timeouts for silent peers, and for the discovery service while the member founds a cluster.
 //!
 //! Each test starts two members that differ in one flag: one has a short timeout, the other a long one. When the first
 //! has timed out, the second must not have.

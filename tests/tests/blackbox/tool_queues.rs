@@ -1,4 +1,4 @@
-//! Locks and elections of the command-line tools, which share a queue with those of all other clients.
+//! The `lock` and `elect` commands of the command-line tools, which join the same queues as all other clients.
 
 use std::io::{BufRead as _, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -131,8 +131,8 @@ async fn the_memory_of_an_open_console_page_does_not_grow(kind: Kind) {
     };
     let nodes = || browser.run("return document.querySelectorAll('*').length;").as_u64().unwrap();
     let secs = if quorate_tests::is_long() { 3600 } else { 20 };
-    // In a long run, wait until the charts hold the 15 minutes of samples that they keep, because they do not grow
-    // after that.
+    // The charts keep at most 15 minutes of samples. A long run waits until the charts are full, so that they do not
+    // grow during the measurement.
     tokio::time::sleep(std::time::Duration::from_secs(if secs > 1000 { 1000 } else { 6 })).await;
     let (heap_before, nodes_before) = (heap(), nodes());
     for number in 0..secs {

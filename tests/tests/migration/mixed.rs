@@ -283,7 +283,7 @@ impl Mixed {
         self.count(member, "etcd_network_snapshot_receive_success")
     }
 
-    /// Returns the sum of all series of a metric, or the value of the one with these labels.
+    /// Returns the sum of all series of a metric, or the value of the series with these labels.
     fn count(&self, member: usize, name: &str) -> u64 {
         let text = self.cluster.server(member).get("/metrics").text();
         let samples = text.lines().filter(|line| {
