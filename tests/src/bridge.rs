@@ -3,7 +3,8 @@
 //! A link that goes down loses packets but does not close connections. Clients use a Unix socket, so that they reach a
 //! member even while its link is down.
 //!
-//! The namespaces disappear when the process that holds them exits. Creating them needs no privileges on the machine.
+//! The namespaces disappear when the process that has created them exits. Creating namespaces needs no privileges on
+//! the machine.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -26,7 +27,7 @@ pub struct Bridge {
 
 impl Bridge {
     /// Creates a bridge for this number of members, with or without TLS between them. Returns `None` if the machine
-    /// does not support it.
+    /// cannot create network namespaces.
     #[must_use]
     pub fn new(count: usize, is_secured: bool) -> Option<Self> {
         let mut script = "mount -t tmpfs none /run && mkdir -p /run/netns \

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Client, Exit, Kind, Links, Options, Server};
 
-/// Time that a cluster may take to reach agreement once agreement is possible.
+/// Maximum time in which a cluster must reach agreement once agreement is possible.
 pub const TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Timeout of a request to one member before another member is tried.
@@ -136,7 +136,7 @@ impl Cluster {
         self.members[member].server.client()
     }
 
-    /// Returns a client of all members, which switches to another member when one does not answer.
+    /// Returns a client of all members. If a member does not answer, the client switches to another member.
     #[must_use]
     pub fn everyone(&self) -> Endpoints {
         let members = self.members.iter().filter(|member| member.id.is_some());

@@ -2,7 +2,7 @@
 //!
 //! The hash of the keyspace is defined over the stored records, and a watch from the first revision delivers exactly
 //! their contents. A client can therefore compute the hash independently of the server's code. If the two hashes are
-//! equal, the server's files contain what its clients received.
+//! equal, the server's files contain the records that its clients received.
 
 use std::collections::{BTreeMap, BTreeSet};
 

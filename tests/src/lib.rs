@@ -2,7 +2,8 @@
 //!
 //! Each test is one function that takes a [`Kind`] of server. Each test runs twice, against Quorate and against
 //! Debian's etcd. The run against etcd verifies that the expectations of the test hold for etcd. Where Debian's older
-//! release differs from the one that Quorate implements, the test checks [`Server::is_3_7`] and contains both answers.
+//! release differs from the release that Quorate implements, the test checks [`Server::is_3_7`] and contains both
+//! answers.
 //!
 //! # Rules
 //!

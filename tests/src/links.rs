@@ -6,8 +6,8 @@
 //! until the connection carries another request) are not attributed to any member. Their bytes pass unless everything
 //! to or from the member behind the proxy is dropped.
 //!
-//! Dropped bytes are held, as if the network retransmitted them. They arrive late and in order once the link is healed,
-//! unless one side has closed the connection by then.
+//! The proxy keeps dropped bytes, as if the network retransmitted them. They arrive late and in order once the link is
+//! healed, unless one side has closed the connection by then.
 //!
 //! A member's proxy can also refuse new connections and break existing ones, like a packet filter or a host whose
 //! process has exited. The member itself can still connect to others.
@@ -48,7 +48,8 @@ pub enum Rule {
         /// Average number of pieces for each piece that breaks its connection.
         one_in: u64,
     },
-    /// Periods in which the bytes pass alternate with periods of the same length in which they are held.
+    /// Periods in which the bytes pass alternate with periods of the same length in which they are delayed until the
+    /// period ends.
     Flap {
         /// Length of each period.
         turn: Duration,
@@ -196,7 +197,7 @@ impl Links {
         self.shared.refusing.send_modify(|refusing| _ = refusing.insert(member));
     }
 
-    /// Removes all rules, which also releases held bytes.
+    /// Removes all rules, so that the bytes that the proxies have kept are delivered.
     pub fn heal(&self) {
         self.shared.refusing.send_modify(BTreeSet::clear);
         self.shared.rules.send_modify(|rules| rules.pairs.clear());

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::ports::Port;
 use crate::{Client, Kind, Response, eventually, eventually_within, http};
 
-/// Time that a proxy may take to find its members.
+/// Maximum time in which a proxy must reach a member.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A process of `grpc-proxy start` or `gateway start`, with its own port and directory. The process is killed when this

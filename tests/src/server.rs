@@ -19,11 +19,11 @@ use crate::{Client, DEADLINE, Kind, Response, eventually, http};
 
 const READY: &str = "ready to serve client requests";
 const PAUSE: Duration = Duration::from_millis(5);
-/// Number of attempts with different ports if another process has taken a port.
+/// Maximum number of attempts to start. If another process has taken a port, the next attempt uses different ports.
 const ATTEMPTS: usize = 5;
 /// Heartbeat interval and election timeout of a single member, in milliseconds.
 const QUICK: (u32, u32) = (10, 100);
-/// Number of log lines printed when a test fails.
+/// Maximum number of log lines printed when a test fails.
 const LOG_LINES: usize = 40;
 
 /// Options for starting a server.

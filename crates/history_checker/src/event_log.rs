@@ -98,7 +98,7 @@ impl EventLog {
     ///
     /// # Errors
     ///
-    /// Fails if the events differ from the recorded ones, or if the revision is out of order.
+    /// Fails if the events differ from the recorded events, or if the revision is out of order.
     pub fn record(&mut self, revision: i64, events: Vec<Event>) -> Result<(), RecordError> {
         let mut events = events;
         for event in &mut events {

@@ -35,7 +35,7 @@ struct Alive {
     until: Option<Moment>,
 }
 
-/// The lease was gone at some moment after `called`, and therefore at `by`.
+/// The lease was gone at some moment between `called` and `by`, and therefore also at `by`.
 #[derive(Clone, Copy, Debug)]
 struct Gone {
     operation: Option<usize>,

@@ -36,8 +36,8 @@ pub(crate) fn execute(
     Ok(Effect { response, events: model.events })
 }
 
-/// A request with its branches chosen. All conditions, including those of nested transactions, are evaluated before
-/// anything is executed.
+/// A request with its branches chosen. All conditions, including the conditions of nested transactions, are evaluated
+/// before any operation is executed.
 enum Plan<'a> {
     Put(&'a Put),
     Delete(&'a Delete),

@@ -126,7 +126,7 @@ fn run_file(path: &Path, update: bool, mut interpreter: Interpreter, failures: &
                 if actual != expected && !update {
                     let place = format!("{}:{line}: {}", path.display(), command.name);
                     writeln!(failures, "{place}\n{}", difference(&expected, &actual)).expect(GROWS);
-                    // The remaining commands depend on the one that failed.
+                    // The remaining commands depend on the failed command.
                     return;
                 }
                 rewritten.push_str(&source);

@@ -183,7 +183,8 @@ fn folders(options: &Options) -> Result<Vec<PathBuf>, String> {
     }])
 }
 
-/// Returns the paths of the client programs and of our server, after building those that are needed.
+/// Returns the paths of our program and of the other files that clients need. Builds or creates the files that the
+/// selected cases need, unless an option contains the path.
 fn tools(options: &Options) -> Result<Tools, String> {
     let quorate = match &options.quorate {
         Some(file) => file.clone(),

@@ -27,7 +27,8 @@ const ROWS: usize = 24;
 
 /// The maximum time for a cluster to start and become ready.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How long `ctl top` runs, in seconds. Members measure the round trips to their peers every 30 seconds.
+/// How long `ctl top` runs, in seconds. Members measure the round trips to their peers every 30 seconds, so the last
+/// screen shows at least one measurement.
 const WATCHED_SECS: u64 = 45;
 
 /// The arguments of the `quorate bench` processes, one line for each.

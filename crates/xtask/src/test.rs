@@ -177,7 +177,7 @@ struct Material {
 }
 
 impl Material {
-    /// Builds the server, and provides whatever test material is configured or can be downloaded.
+    /// Builds the server, and collects the test material that is configured or can be downloaded.
     fn prepare(required: &[&str], is_long: bool) -> Result<Self, String> {
         status(&mut cargo(&["build", "--profile", "blackbox", "--package", "quorate"]))?;
         let protoc = protoc::install()?;

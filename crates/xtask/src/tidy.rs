@@ -6,7 +6,7 @@
 //! * In a crate with layers, modules import only from lower layers.
 //! * Production code uses every public item of the library crates.
 //! * Every Rust file opens with a header that states its purpose.
-//! * No Rust file has more than [`LINES_MAX`] lines, except for those in [`LONG_FILES`], which may only shrink.
+//! * No Rust file has more than [`LINES_MAX`] lines, except the files in [`LONG_FILES`], which may only shrink.
 //! * Rings 0 and 1 have no clock, thread, environment or ambient randomness: time and seeds are arguments.
 //! * The crates of these rings have the same `clippy.toml`: the contents of the root's file, followed by bans. Each
 //!   crate has a copy, because clippy reads only the nearest file.

@@ -3,7 +3,7 @@
 use super::{Cluster, Member, State};
 use crate::{Kind, Links, Options, within};
 
-/// Number of attempts with different ports if another process has taken a port.
+/// Maximum number of attempts to start. If another process has taken a port, the next attempt uses different ports.
 const ATTEMPTS: usize = 5;
 
 /// Options for starting a cluster.

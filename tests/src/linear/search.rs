@@ -4,8 +4,8 @@
 //! operation take effect, and continues without it. If the first return comes before every call that fits, the last
 //! choice was wrong and the next one is tried. The set of operations that have taken effect, together with the
 //! resulting state, determines everything that can follow, so no such pair is visited twice. Choosing an operation that
-//! only reads the state is never wrong, so backtracking does not stop at such a choice but also undoes the one before
-//! it.
+//! only reads the state is never wrong, so backtracking does not stop at such a choice, but also undoes the previous
+//! choice.
 //!
 //! The work is bounded by the given time limit and by the memory for the pairs.
 
@@ -26,7 +26,7 @@ pub enum Verdict {
     Unknown,
 }
 
-/// Maximum size of the cache of pairs in words, which is half a gigabyte.
+/// Maximum size of the cache of pairs in 64-bit words. The value corresponds to half a gigabyte.
 const WORDS_MAX: usize = 64 << 20;
 /// Number of choices between two reads of the clock.
 const LOOK: u32 = 1024;
@@ -178,7 +178,8 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// Undoes effects back to the last real choice. Returns the position from which to search for another choice.
+    /// Undoes effects back to the last choice that is not a read, and undoes that choice as well. Returns the position
+    /// from which to search for another choice.
     fn take_back(&mut self) -> Option<usize> {
         while let Some((place, before)) = self.order.pop() {
             let number = self.entries[place].operation;

@@ -16,7 +16,7 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Creates a file system of this size. Returns `None` if the machine does not support it.
+    /// Creates a file system of this size. Returns `None` if the machine cannot create mount namespaces.
     #[must_use]
     pub fn new(megabytes: u32) -> Option<Self> {
         let place = TempDir::new().unwrap();

@@ -32,7 +32,7 @@ pub(super) struct Leases {
     task: JoinSet<()>,
 }
 
-/// Number of renewals recorded for the failure message.
+/// Maximum number of recent renewals recorded for the failure message.
 const RENEWALS: usize = 40;
 
 #[derive(Debug, Default)]
@@ -52,8 +52,8 @@ impl State {
         self.renewed.is_some_and(|renewed| renewed.elapsed() < lasts)
     }
 
-    /// Records the answer to a request that was sent at the time `sent`. An error does not change what is known about
-    /// the lease.
+    /// Records the answer to a request that was sent at the time `sent`. An error shows neither that the lease exists
+    /// nor that it is lost.
     fn note(&mut self, start: Instant, sent: Instant, answer: &Result<i64, Status>) {
         match answer {
             Ok(1..) => self.renewed = Some(sent),

@@ -41,7 +41,7 @@ const MIB: usize = 1 << 20;
 const MIB_FLOAT: f64 = 1_048_576.0;
 const TOO_MANY: &str = "etcdserver: too many requests";
 
-/// Time that a busy machine may take to transfer and execute hundreds of megabytes.
+/// Maximum time that a busy machine takes to transfer and execute requests of hundreds of megabytes.
 const FLOOD_TIME: Duration = Duration::from_secs(60);
 
 fn metric(server: &Server, series: &str) -> f64 {

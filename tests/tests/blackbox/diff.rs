@@ -32,7 +32,7 @@ fn diff(source: &Server, destination: &Server, flags: &[&str]) -> Finished {
     tool(source).run(&args.into_iter().chain(user.as_deref()).collect::<Vec<_>>())
 }
 
-/// Compares a server's keys with those in a file.
+/// Compares a server's keys with the keys in a file.
 fn diff_file(source: &Server, file: &Path, flags: &[&str]) -> Finished {
     let file = format!("--snapshot={}", file.display());
     tool(source).run(&[&["diff", &file], flags].concat())

@@ -290,8 +290,8 @@ async fn a_write_waits_at_most_one_lease_ttl_for_a_lost_or_paused_owner(kind: Ki
     let (read, (a, b)) = tokio::join!(asked, answered);
     assert_eq!(read, text("2"));
     for waited in [a, b] {
-        // The writes wait until the paused proxies' leases expire. The exact time varies, because the leases were last
-        // renewed some time before the pause, and members check for expired leases periodically.
+        // The writes wait until the leases of the killed and of the paused proxy have expired. The exact time varies,
+        // because the leases were last renewed some time earlier, and members check for expired leases periodically.
         let secs = waited.as_secs();
         assert!((20..80).contains(&secs), "{waited:?}");
     }

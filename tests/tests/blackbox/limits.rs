@@ -306,7 +306,7 @@ async fn a_watcher_that_never_reads_uses_bounded_memory(kind: Kind) {
     let grown = server.memory("RssAnon").saturating_sub(before);
     show_figure("an idle watcher", moved, grown);
     if kind == Kind::Quorate {
-        // The newest records are always in memory, in addition to the events held for the watcher.
+        // The newest records are always in memory, in addition to the events queued for the watcher.
         assert!(
             grown < moved + (64 << 20),
             "memory grew by {grown} bytes for {moved} bytes of events"

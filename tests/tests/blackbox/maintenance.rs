@@ -477,7 +477,7 @@ const ALARM_STATES: [&[pb::AlarmType]; 5] = [
 
 type Fields = Vec<(&'static str, String)>;
 
-/// Returns the answers to Status, HashKV and Hash. The fields of etcd 3.5 are separate from those added in 3.6 and
+/// Returns the answers to Status, HashKV and Hash. The fields of etcd 3.5 are separate from the fields added in 3.6 and
 /// later.
 async fn shown(client: &Client, last: i64) -> (Fields, Fields, u32) {
     let status = status(client).await;

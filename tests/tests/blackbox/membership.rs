@@ -157,7 +157,7 @@ async fn a_membership_change_that_endangers_the_quorum_is_refused(kind: Kind) {
         let added = eventually("a refusal", async || {
             let added = add(&client, "http://127.0.0.1:1", is_learner).await;
             // Until the leader notices the failure, the request is refused for another reason: within the same second,
-            // the new member's id equals that of the removed learner.
+            // the new member's id equals the removed learner's id.
             added.as_ref().is_err_and(|error| error.code() == Code::Unavailable).then_some(added)
         });
         refused(added.await, Code::Unavailable, UNHEALTHY);

@@ -38,7 +38,7 @@ struct Model {
 #[derive(Debug)]
 enum Answer {
     Refused(&'static str),
-    /// The records that the answer may contain, and the sort keys of those that it contains, in order.
+    /// The records that the answer may contain, and the sort keys of the records that it does contain, in order.
     Range {
         keys: Vec<(i64, Vec<u8>)>,
         records: State,

@@ -219,7 +219,7 @@ fn refusal(answer: Result<(), Status>) -> String {
     status.message().to_owned()
 }
 
-/// Methods whose requirements in 3.7 differ from those in 3.5, with the requirements of 3.5.
+/// Methods that had other requirements in 3.5 than in 3.7, with the requirements of 3.5.
 pub(super) const BEFORE_3_7: &[(&[&str], Outcomes)] = &[
     // Callers without a token and callers with a valid token were accepted, because these requests went through the log
     // without a permission check.

@@ -176,7 +176,7 @@ impl Drop for Load {
 }
 
 async fn a_cpu_profile_names_the_functions_of_a_busy_member(kind: Kind) {
-    /// Minimum number of samples, which corresponds to a twentieth of a core for one second.
+    /// Minimum number of samples in a profile. The number corresponds to using a twentieth of a core for one second.
     const SAMPLES_MIN: u64 = 5;
     let server = profiled(kind).await;
     let client = server.client();

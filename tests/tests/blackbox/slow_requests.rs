@@ -49,7 +49,7 @@ fn words(text: &Value) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-/// Returns the names of a line's fields in order, except those that every line has.
+/// Returns the names of a line's fields in order, except the fields that every line has.
 fn fields(line: &Value) -> Vec<&str> {
     let names = line.as_object().unwrap().keys().map(String::as_str);
     let mut names: Vec<_> =

@@ -213,7 +213,7 @@ async fn top_limits_its_watch_during_a_flood_of_writes(kind: Kind) {
             client.txn(pb::TxnRequest { success, ..Default::default() }).await.unwrap();
         }
     });
-    // Each transaction uses nearly all of the budget that a watch has per window.
+    // Each transaction uses nearly all of the budget that the tool's watch has for one refresh.
     let flooded = tokio::task::spawn_blocking(move || {
         lines.until("a watch that is paused part of the time", |line| {
             let note = line["prefixes_note"].as_str().unwrap();

@@ -520,7 +520,7 @@ async fn overlapping_deletions_and_exclusive_branches_are_accepted(kind: Kind) {
         txn(vec![nested(txn_when(vec![never()], vec![put_k()], vec![put_k()]))]),
         // Deletions may overlap.
         txn(vec![drop_range(), drop_range(), write_op(delete("k", ""))]),
-        // A later nested transaction may delete what an earlier one wrote.
+        // A later nested transaction may delete a key that an earlier one wrote.
         txn(vec![nested(txn(vec![put_k()])), nested(txn(vec![drop_range()]))]),
         // A deletion of a key and all later keys does not conflict with a put.
         txn(vec![write_op(delete("a", "\0")), put_k()]),

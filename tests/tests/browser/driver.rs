@@ -13,7 +13,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// The key of the element id in responses of the protocol.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// Functions for scripts, which find elements by their visible text.
+/// Functions with which scripts find elements by their visible text.
 const HELPERS: &str = r#"
 const shown = (e) => e.checkVisibility ? e.checkVisibility({ visibilityProperty: true }) : true;
 const all = (css) => [...document.querySelectorAll(css)].filter(shown);
@@ -251,7 +251,7 @@ impl Browser {
             return;
         };
         let axe = std::fs::read_to_string(axe).unwrap();
-        // The content-security policy forbids scripts in the document, but not those of the driver.
+        // The content-security policy forbids scripts in the document, but not scripts that the driver runs.
         self.ask("POST", "execute/sync", &json!({ "script": axe, "args": [] }));
         let found = self.run_async(
             "const tags = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'];\

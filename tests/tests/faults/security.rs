@@ -1,5 +1,5 @@
-//! Certificates, users and permissions change under load while members are restarted. Authorised clients continue, and
-//! unauthorised ones are refused at all times.
+//! Certificates, users and permissions change under load while members are restarted. Authorised clients continue to be
+//! served, and unauthorised clients are refused at all times.
 
 use std::cell::Cell;
 use std::rc::Rc;

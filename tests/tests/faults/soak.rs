@@ -212,10 +212,10 @@ impl Worker {
     }
 }
 
-/// Number of watchers per stream.
+/// Number of idle watchers per stream.
 const IDLE_ON_A_STREAM: usize = 100;
 
-/// TTL that is longer than any run.
+/// TTL of an idle lease in seconds, which is longer than any run.
 const IDLE_TTL_SECS: i64 = 86_400;
 
 /// Creates idle watchers and leases, distributed over the members.

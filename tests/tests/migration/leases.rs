@@ -16,7 +16,7 @@ use crate::witness::Witness;
 /// Number of renewed leases.
 const KEPT: i64 = 3;
 const FIRST_KEPT: i64 = 1000;
-/// TTL of a renewed lease in seconds, which is longer than any change of leader takes.
+/// TTL of a renewed lease in seconds. No change of leader takes this long.
 const KEPT_TTL: i64 = 10;
 const FIRST_LEFT: i64 = 2000;
 /// TTL of a lease without renewals in seconds, which is the minimum with these flags.

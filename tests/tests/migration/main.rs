@@ -1,7 +1,7 @@
 //! Clusters of etcd 3.5 that are migrated to Quorate and back while clients use them.
 //!
 //! The clients write, watch and renew leases throughout, and every answer must remain true. The library of this package
-//! describes how the tests run. Each test also runs with etcd only, to show that its requirements hold for etcd.
+//! describes how the tests run. Each test also runs with etcd only, to show that the test's requirements hold for etcd.
 
 #![expect(clippy::unwrap_used, reason = "a failing step must fail the test")]
 

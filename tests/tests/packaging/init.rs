@@ -60,7 +60,7 @@ impl Unit {
         self.values.get(key)?.last().map(String::as_str)
     }
 
-    /// Returns the environment of the process. As in systemd, values from environment files take precedence over those
+    /// Returns the environment of the process. As in systemd, values from environment files take precedence over values
     /// in the unit.
     fn environment(&self, root: &Path, prefix: &str) -> BTreeMap<String, String> {
         let mut variables = BTreeMap::new();

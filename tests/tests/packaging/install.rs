@@ -126,7 +126,7 @@ fn the_program_names_of_etcd_are_in_a_separate_package() {
     }
 }
 
-/// The glibc version that the package requires must equal the one that the machine's own tool finds in the program.
+/// The glibc version that the package requires must equal the version that the machine's own tool finds in the program.
 #[test]
 fn the_package_requires_the_newest_glibc_version_that_the_program_uses() {
     let Some(place) = Place::new() else { return };

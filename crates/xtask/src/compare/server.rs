@@ -40,7 +40,7 @@ pub(super) struct Side {
 pub(super) struct Programs {
     /// The reference etcd, then our program.
     pub(super) sides: [Side; 2],
-    /// The programs that generate load and send requests. Both sides use the same ones.
+    /// The programs that generate load and send requests. Both sides use the same programs.
     tools: Tools,
 }
 

@@ -129,7 +129,7 @@ impl Service {
         Ok(command)
     }
 
-    /// Runs a command of the client and returns what it printed.
+    /// Runs a command of the client and returns its output.
     pub(super) fn ctl(&self, args: &[&str]) -> Result<String, String> {
         let mut command = Command::new(&self.tools.quorate);
         command.arg("ctl").args(args).args(self.security());

@@ -4,7 +4,7 @@
 //! is built: `Cargo.lock` pins the compressor. Packing files owned by root then needs no root permissions, and building
 //! needs no dpkg. The tests verify the result with dpkg.
 //!
-//! The package contains no file checksums (`md5sums`), because dpkg computes missing ones at installation.
+//! The package contains no file checksums (`md5sums`), because dpkg computes missing checksums at installation.
 
 use std::fmt::Write as _;
 

@@ -143,7 +143,7 @@ struct Finding<'a> {
     text: String,
 }
 
-/// Reports counts that exceed those in the table, if there is a table.
+/// Reports counts that exceed the counts in the table, if there is a table.
 pub(super) fn check_prose(sources: &[Source], complaints: &mut Vec<String>) {
     let Some(table) = sources.iter().find(|source| source.path == TABLE) else { return };
     let allowed = match parse(&table.text) {
@@ -162,7 +162,7 @@ pub(super) fn check_prose(sources: &[Source], complaints: &mut Vec<String>) {
     }
 }
 
-/// Returns a note about counts below those in the table.
+/// Returns a note about counts that are below the counts in the table.
 pub(super) fn fallen(sources: &[Source]) -> Option<String> {
     let allowed = parse(&sources.iter().find(|source| source.path == TABLE)?.text).ok()?;
     let counts = counts(&findings(sources));

@@ -147,7 +147,7 @@ fn contains(literal: &[String], quoted: &[String]) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the complaints about a page and one source file, without those about [`OTHER_TEXTS`].
+    /// Returns the complaints about a page and one source file, without complaints about [`OTHER_TEXTS`].
     fn complaints(page: &str, source: &str) -> Vec<String> {
         let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
         let sources = [file("docs/runbook.md", page), file("crates/log/src/log.rs", source)];
