@@ -467,8 +467,8 @@ impl Server {
         Client::new(self.port())
     }
 
-    /// Returns a client of a guarded server whose connection presents the given certificate instead of this test's, and
-    /// trusts the given CA.
+    /// Returns a client of a guarded server whose connection presents the given certificate instead of this test's
+    /// certificate, and trusts the given CA.
     #[must_use]
     pub fn visitor(&self, credentials: &Credentials, authority: &str) -> Visitor {
         Visitor::new(self.client_port.number(), credentials, authority)

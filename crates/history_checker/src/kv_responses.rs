@@ -157,7 +157,7 @@ impl Call<'_> {
     }
 }
 
-/// Adds the operation or watcher that made an observation to a violation.
+/// Adds to a violation the operation or watcher that made an observation.
 pub(crate) fn add_source(
     history: &History,
     source: Source,

@@ -1,7 +1,7 @@
 //! Checks that the reason for each refusal was true.
 //!
-//! A refusal does not name a revision. Its reason must be true at some revision, from the newest one observed before
-//! the call to the newest one that could have existed when the call returned.
+//! A refusal does not name a revision. The reason must be true at some revision between the newest revision observed
+//! before the call and the newest revision that could have existed when the call returned.
 
 use crate::causes::{Cause, Causes};
 use crate::compactions::Compactions;
@@ -177,7 +177,8 @@ impl Checker<'_> {
 /// The highest revision that can exist at each moment, given that a revision exists only after the operation that wrote
 /// it was called.
 struct RevisionBound {
-    /// For each revision, the moment by which the operations that wrote it and all earlier revisions had been called.
+    /// For each revision, the moment by which the operations that wrote this revision and all earlier revisions had
+    /// been called.
     asked: Vec<Moment>,
 }
 

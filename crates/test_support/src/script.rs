@@ -96,7 +96,7 @@ enum Piece {
     Case { source: String, command: Command, expected: String, line: usize },
 }
 
-/// Runs every script in `directory` and returns their number. Panics at the end if any output differs. With
+/// Runs every script in `directory` and returns the number of scripts. Panics at the end if any output differs. With
 /// `update`, the actual output is written into the scripts instead.
 pub fn run_directory(directory: &Path, update: bool, start: impl Fn() -> Interpreter) -> usize {
     let entries = fs::read_dir(directory)

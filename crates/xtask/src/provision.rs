@@ -1,6 +1,6 @@
-//! Downloads Debian packages: etcd for the interoperability tests, Patroni, which is tested with our server, promtool,
-//! which tests the alert rules, PostgreSQL, which stores the data of servers with `--engine`, and Chromium, in which
-//! the web console's page is tested. axe-core, which checks the accessibility of that page, comes from npm.
+//! Downloads Debian packages: etcd (for the interoperability tests), Patroni (which is tested with our server),
+//! promtool (which tests the alert rules), PostgreSQL (which stores the data of servers with `--engine`) and Chromium
+//! (in which the web console's page is tested). axe-core, which checks the accessibility of that page, comes from npm.
 //!
 //! The machine's apt downloads the packages of the requested suite from the configured mirror. Apt runs with a separate
 //! root under the target directory, so that the system's package lists, cache and hooks are not touched and no

@@ -260,11 +260,11 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The set of operations that have taken effect. Answered operations are numbered in the order of their calls. All but
-/// the last few of them have taken effect, so the set stores only the numbers from the first operation that has not
-/// taken effect.
+/// The set of operations that have taken effect. Answered operations are numbered in the order of their calls. Usually,
+/// all except the last few answered operations have taken effect. Therefore the set starts with the first answered
+/// operation that has not taken effect.
 struct Taken {
-    /// Whether each operation has an answer, and its bit number among the operations with or without an answer.
+    /// For each operation, whether it has an answer, and its bit number in `answered` or `unanswered`.
     bits: Vec<(bool, usize)>,
     answered: Vec<u64>,
     /// First answered operation that has not taken effect.

@@ -102,7 +102,8 @@ impl Session {
         self.said.push(format!("$ {command}\n{said}\nends with {:?}\n", ended.code));
     }
 
-    /// Replaces values specific to the cluster with names and placeholders, and sorts lines independently of ids.
+    /// Replaces values specific to the cluster with names and placeholders, and sorts lines in an order that does not
+    /// depend on ids.
     fn anonymous(&self, text: &str) -> String {
         let mut text = text.to_owned();
         let mut names: Vec<_> = self.names.iter().collect();

@@ -119,7 +119,7 @@ async fn an_expired_token_requires_a_new_login(kind: Kind) {
     let ann = log_in(&page, "ann", "q");
     let list = json!({ "prefix": base64("a/") }).to_string();
     answer(&ann.call("keys/list", &list));
-    // Each use of a simple token renews it, so the next use must be late enough.
+    // Each use of a simple token renews the token, so the next use must be late enough for the token to expire.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let refused = eventually("the token has expired", async || {
         let response = ann.call("keys/list", &list);

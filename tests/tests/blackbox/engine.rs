@@ -142,7 +142,7 @@ async fn requests_of_a_sender_without_the_secret_are_refused(_: Kind) {
     let Some(servers) = start(1).await else { return };
     let client = servers[0].client();
     client.write("k", "own").await;
-    // Neither a frame without a valid proof nor one after a forged proof reaches the engine.
+    // Neither a frame without a valid proof nor a frame after a forged proof reaches the engine.
     let mut early = open_forwarding(&servers[0]);
     early.write_all(&[&[1; 32][..], &forged_frame()].concat()).unwrap();
     let mut forging = open_forwarding(&servers[0]);

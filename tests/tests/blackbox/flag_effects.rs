@@ -48,7 +48,7 @@ on_quorate! {
 /// An HTTP/1.1 request that shows whether a listener answers.
 const QUESTION: &str = "GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
 
-/// Returns a flag's name for a server, because etcd 3.5 has some flags under another name.
+/// Returns the name of a flag on a server. Some flags have a different name in etcd 3.5.
 fn experimental(kind: Kind, flag: &str) -> String {
     match kind {
         Kind::Quorate => format!("--{flag}"),

@@ -203,7 +203,8 @@ async fn streams_without_credentials_leave_capacity_for_users_and_logins(kind: K
     let root = guard(&server.client()).await;
     let head = call_head(KEEP_ALIVE);
     let mut held = Vec::new();
-    // Once half of all calls are in use, each further connection gets a sixteenth, so 17 connections use all of them.
+    // Once half of the permitted calls are in use, each further connection may use a sixteenth of them, so 17
+    // connections use all calls that clients without credentials may use.
     for connection in 1..=17 {
         let mut streams = RawHttp2::connect(server.port());
         (0..8_192).for_each(|_| _ = streams.open(&head));

@@ -1,4 +1,5 @@
-//! Revoked permissions on `etcd grpc-proxy`: the proxy's own responses never contain more than a member's would.
+//! Revoked permissions on `etcd grpc-proxy`: the proxy's own responses never contain more data than a member's
+//! responses would.
 
 use std::time::Duration;
 

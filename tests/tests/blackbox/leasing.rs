@@ -1,5 +1,5 @@
-//! `--experimental-leasing-prefix`: proxies that share the ownership of keys, Quorate's with each other and with
-//! etcd's.
+//! `--experimental-leasing-prefix`: Quorate's proxies, which share the ownership of keys with each other and with
+//! etcd's proxies.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
@@ -140,8 +140,8 @@ async fn ownership_keys_are_inside_the_namespace_of_the_proxies(kind: Kind) {
     assert_eq!(by_ours.read("a0").await, None);
 }
 
-/// Runs one client of the random test. Returns its operations and their answers. A client whose answers are not checked
-/// only reads.
+/// Runs one client of the random test. Returns its operations and their answers. If the answers of a client are not
+/// checked, the client only reads.
 async fn client(
     client: Client,
     (number, is_checked): (usize, bool),

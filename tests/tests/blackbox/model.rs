@@ -535,7 +535,7 @@ async fn responses_match_the_model_after_restarts(kind: Kind) {
             server.stop().await;
         }
         server.start_again().await;
-        // A serializable read may return older data while the log is being applied, but this linearizable one may not.
+        // A serializable read may return older data while the log is being applied, but this linearizable read may not.
         assert_eq!(server.client().revision().await, model.revision());
     }
     compare_with_model(&server.client(), &mut model, &mut requests, 150).await;

@@ -1,5 +1,6 @@
-//! The permission that each method requires while authentication is enabled. One table contains the answers to every
-//! method for every kind of caller, which are the same as etcd's. A list contains the answers that differ in etcd 3.5.
+//! The permission that each method requires while authentication is enabled. One table contains the answers of every
+//! method to every kind of caller. The answers are the same as etcd's. A list contains the answers that differ in etcd
+//! 3.5.
 
 use std::future::Future;
 use std::path::Path;

@@ -372,8 +372,8 @@ async fn threads_are_listed_by_name(kind: Kind) {
     assert!(profile.names("conn-0") && profile.samples >= 5, "{:?}", profile.functions);
 }
 
-/// Returns addresses in the code of a running program, at intervals that hit some functions, in the format in which
-/// pprof requests names.
+/// Returns evenly spaced addresses in the code of a running program, in the format of a pprof request for names. Some
+/// of the addresses belong to functions.
 fn code_addresses(pid: u32) -> String {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let program = Kind::Quorate.program().display().to_string();

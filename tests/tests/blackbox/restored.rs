@@ -1,4 +1,4 @@
-//! Clusters in which some members were restored from a snapshot with the default token and others were not.
+//! Clusters with the default token in which some members were restored from a snapshot and others were not.
 
 use std::path::{Path, PathBuf};
 

@@ -29,7 +29,7 @@ on_quorate! {
     the_init_system_receives_readiness_and_watchdog_notifications,
 }
 
-/// Returns a flag with a value, because etcd 3.5 has some flags under another name.
+/// Returns a flag with a value, under the server's name for the flag. Some flags have a different name in etcd 3.5.
 fn flag(kind: Kind, name: &str, value: &str) -> String {
     match kind {
         Kind::Quorate => format!("--{name}={value}"),

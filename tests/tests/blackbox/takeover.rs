@@ -58,8 +58,8 @@ impl Answers {
         };
         for (place, revision) in revisions.iter().enumerate() {
             answers.records.insert(*revision, records(client, *revision).await);
-            // The hash at the compacted revision itself may be stored from before the compaction, and is then lost in a
-            // restart.
+            // The hash at the compacted revision is not recorded, because the server may return a hash that it stored
+            // before the compaction. A restart loses such a hash.
             if place == 0 {
                 continue;
             }

@@ -281,8 +281,8 @@ async fn a_user_sees_only_permitted_keys(kind: Kind) {
     assert_ne!(wrong.code, Some(0), "{wrong:?}");
 }
 
-/// Starts the tool on a terminal of this size. After the tool, the terminal prints the exit code and the terminal
-/// modes.
+/// Starts the tool on a terminal of this size. After the tool has exited, the exit code and the terminal modes are
+/// printed.
 fn terminal(server: &Server, args: &[&str], size: &str) -> Option<Terminal> {
     let place = server.scratch().join("terminal");
     let before = format!("stty {size}; tty > {}; export TERM=xterm", place.display());

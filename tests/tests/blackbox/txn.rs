@@ -557,8 +557,8 @@ async fn errors_found_before_execution_are_returned_first(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "v").await;
-    // The second operation would fail only after the first one has deleted its key. The third would always fail, so its
-    // error is returned.
+    // The second operation would fail, but only after the first operation has deleted the key. The third operation
+    // would always fail, so its error is returned.
     let keep = pb::PutRequest { ignore_value: true, ..put("k", "") };
     let request = txn(vec![
         write_op(delete("a", "\0")),

@@ -64,7 +64,7 @@ async fn progress_requests_are_not_answered_without_a_watcher(kind: Kind) {
     if server.is_3_7() {
         watch.progress().await;
     }
-    // If the server answered the progress request, the answer would arrive before the response to this one.
+    // If the server answered the progress request, the answer would arrive before the response to this create request.
     watch.create(watch_key("k")).await;
     watch.progress().await;
     assert_eq!(watch.next().await.watch_id, -1);

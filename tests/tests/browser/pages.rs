@@ -42,7 +42,7 @@ async fn every_page_is_shown_and_accessible(kind: Kind) {
             browser.until(
                 "!named('main *', 'Loading') && !named('main *', 'Waiting for the first sample')",
             );
-            // No part is wider than the window, except those that have their own scroll bar.
+            // No part of the page is wider than the window, except parts that have their own scroll bar.
             browser.until("document.documentElement.scrollWidth <= innerWidth");
             let name = page.replace('/', "-");
             browser.picture(&format!("{}-{name}-{scheme}-{width}", name_of(kind)));

@@ -80,7 +80,7 @@ async fn term(cluster: &Cluster, member: usize) -> u64 {
     cluster.client(member).status(pb::StatusRequest {}).await.unwrap().raft_term
 }
 
-/// Stalls a disk of the leader, and checks that the cluster still serves linearizable reads through all members.
+/// Stalls the leader's disk, and checks that the cluster still serves linearizable reads through all members.
 async fn keeps_its_leader(cluster: &Cluster, leader: usize, disk: &Shim) {
     cluster.client(leader).write("k", "v").await;
     // If the disk of a member stalled before the member had written the entry of `k`, the member could not serve the

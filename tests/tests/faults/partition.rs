@@ -143,7 +143,7 @@ async fn the_cluster_survives_a_broken_link_between_two_members(kind: Kind) {
     .await;
 }
 
-/// To the other members, the process seems to have exited, but it still leads.
+/// To the other members, the leader's process seems to have exited, but the leader has not stepped down.
 async fn the_cluster_survives_a_leader_that_refuses_connections(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         for _ in 0..3 {

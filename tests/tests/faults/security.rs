@@ -180,7 +180,8 @@ fn is_refused(answer: Result<(), Status>) -> bool {
     }
 }
 
-/// Gives every member and client certificates of another CA, which is the only trusted one at the end.
+/// Replaces the certificates of every member and client with certificates of another CA. At the end, only the new CA is
+/// trusted.
 async fn rotate_authority(ordeal: &Ordeal) {
     let (old, new) = (suite_authority().pem(), Authority::new());
     let members = ordeal.cluster.members();

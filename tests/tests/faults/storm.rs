@@ -37,7 +37,8 @@ async fn the_cluster_survives_random_faults(kind: Kind) {
     storm(&vec![kind; size], random).await;
 }
 
-/// Runs members of both kinds in one cluster. It is registered for one kind only, because it is a single test.
+/// Runs members of both kinds in one cluster. The test is registered for one kind only, because it always uses both
+/// kinds.
 async fn a_mixed_cluster_survives_random_faults(kind: Kind) {
     let mut random = Random::by_chance();
     if !Kind::Etcd.is_present() {

@@ -167,7 +167,7 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // Killed only if an error occurred. Otherwise the process has exited already.
+        // The process is killed only if an error occurred. Otherwise it has exited already.
         drop(self.process.kill());
         drop(self.process.wait());
     }

@@ -131,7 +131,7 @@ pub(super) struct Case {
     is_filled: bool,
     /// The arguments of the load generator.
     args: &'static [&'static str],
-    /// The number of operations in one measurement, which take etcd three to five seconds.
+    /// The number of operations in one measurement. etcd takes three to five seconds for them.
     total: u64,
     /// The compared figures, each with its target (the maximum ratio), if there is one.
     figures: &'static [(Figure, Option<f64>)],

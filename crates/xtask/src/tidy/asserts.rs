@@ -18,7 +18,7 @@ pub(super) const ASSERTS: [(&str, usize); 5] = [
 /// The minimum number of asserts per 1,000 lines of production code.
 const PER_THOUSAND: usize = 4;
 
-/// Reports crates that have fewer asserts than before, or too few for their size.
+/// Reports crates that have fewer asserts than before, or too few asserts for their size.
 pub(super) fn check_asserts(sources: &[Source], complaints: &mut Vec<String>) {
     for (crate_folder, floor) in ASSERTS {
         let (lines, asserts) = count(sources, crate_folder);
