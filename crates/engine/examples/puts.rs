@@ -1,8 +1,8 @@
 //! Measures puts and reads of one engine: `puts URL SECONDS CLIENTS...`.
 //!
 //! Each client puts values of 256 bytes to random keys, one after another. For each number of clients,
-//! the program prints puts per second, the time of a put, and the puts in a batch. Then it measures
-//! pages of 500 keys.
+//! the program prints the number of puts per second, the latency of a put, and the number of puts in a
+//! batch. Then it measures reads of pages of 500 keys.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a program for measurements")]
 

@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //!
-//! * A batch that was decoded equals the batch that was encoded. Bytes that are not a batch are
-//!   refused, never a reason to panic.
+//! * Decoding an encoded batch returns an equal batch. Bytes that are not a valid batch are refused and
+//!   do not cause a panic.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use quorate_state::schema::{Bucket, RecordKey, Revision};
 use crate::database::DatabaseFault;
 use crate::term_id::TermId;
 
-/// The memory of a record in addition to its bytes.
+/// Estimated memory of a record or row in addition to its content, in bytes.
 const RECORD_BYTES: usize = 128;
 
-/// The encoded form of a batch. Numbers of fields are never reused.
+/// The encoded form of a batch. Field numbers are never reused.
 #[derive(Clone, PartialEq, Message)]
 struct Encoded {
     /// Number of the last request of the batch.
@@ -36,7 +36,7 @@ struct Encoded {
     rows: Vec<EncodedRow>,
     #[prost(message, repeated, tag = "4")]
     tokens: Vec<EncodedToken>,
-    /// The last batch that was in the tables when this batch was encoded.
+    /// Position of the last batch that was in the tables when this batch was prepared.
     #[prost(uint64, tag = "5")]
     written_seq: u64,
 }
@@ -71,33 +71,33 @@ struct EncodedToken {
     user: String,
 }
 
-/// A batch of the log.
+/// A committed batch of the log.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Committed {
-    /// Its position in the log.
+    /// The batch's position in the log.
     pub(crate) seq: u64,
     /// The term of the sequencer that committed it.
     pub(crate) term: TermId,
     /// The newest revision after the batch.
     pub(crate) last_revision: i64,
-    /// The number of the last request in it.
+    /// The number of the last request in the batch.
     pub(crate) index: u64,
-    /// The changes of keys, in revision order.
+    /// The changes to keys, in revision order.
     pub(crate) records: Vec<Record>,
-    /// The changes of rows, in order.
+    /// The changes to rows, in order.
     pub(crate) rows: Vec<Row>,
-    /// The tokens that it creates, each with its user.
+    /// The tokens that the batch creates, each with the name of its user.
     pub(crate) tokens: Vec<(String, String)>,
-    /// The last batch that was in the tables when this batch was committed.
+    /// A position up to which all batches were already in the tables when this batch was prepared.
     pub(crate) written_seq: u64,
-    /// The memory that it occupies.
+    /// Estimated memory of the batch, in bytes.
     pub(crate) byte_count: usize,
 }
 
 /// One version of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Its revision, and whether it is a deletion.
+    /// The revision of the version, and whether the version is a deletion.
     pub(crate) at: RecordKey,
     /// The key.
     pub(crate) key: Bytes,
@@ -105,7 +105,7 @@ pub(crate) struct Record {
     pub(crate) record: Bytes,
 }
 
-/// One change of a row.
+/// One change to a row of table `facts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) bucket: Bucket,
@@ -121,7 +121,7 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Collects the changes of a state, and the tokens that its requests created.
+    /// Creates a draft from the changes of a state, and from the tokens that the requests created.
     pub(crate) fn new(
         batch: &Batch,
         tokens: Vec<(String, String)>,
@@ -156,24 +156,24 @@ impl Draft {
         Self { encoded }
     }
 
-    /// Returns the empty batch with which a sequencer begins.
+    /// Returns the empty batch with which a term of the sequencer begins.
     pub(crate) fn fence(index: u64, written_seq: u64) -> Self {
         Self { encoded: Encoded { index, written_seq, ..Encoded::default() } }
     }
 
-    /// Returns whether nothing would be committed.
+    /// Returns whether the draft contains no changes and no tokens.
     pub(crate) fn is_empty(&self) -> bool {
         self.encoded.records.is_empty()
             && self.encoded.rows.is_empty()
             && self.encoded.tokens.is_empty()
     }
 
-    /// Returns the bytes for the log.
+    /// Encodes the batch for its row of the log.
     pub(crate) fn encode(&self) -> Vec<u8> {
         self.encoded.encode_to_vec()
     }
 
-    /// Returns the batch as it is after its commit.
+    /// Converts the draft to the batch that was committed at position `seq`.
     pub(crate) fn committed(
         self,
         seq: u64,
@@ -222,7 +222,7 @@ impl Committed {
         Ok(Self { seq, term, last_revision, index, records, rows, tokens, written_seq, byte_count })
     }
 
-    /// Returns the changes of keys as watchers receive them.
+    /// Returns the changes to keys, grouped by revision, as watchers receive them.
     pub(crate) fn changes(&self) -> Vec<Arc<Changes>> {
         let same_revision = |a: &Record, b: &Record| a.at.revision.main == b.at.revision.main;
         self.records
@@ -237,7 +237,8 @@ impl Committed {
 }
 
 impl Record {
-    /// Returns the record as watchers receive it. A deletion's record contains its revision.
+    /// Returns the record as watchers receive it. The record of a deletion then contains the deletion's
+    /// revision.
     pub(crate) fn as_event(&self) -> KeyValue {
         if self.at.tombstone {
             let mod_revision = self.at.revision.main;
@@ -255,7 +256,7 @@ impl Record {
 }
 
 impl Row {
-    /// Returns the change in the form that rows are changed with.
+    /// Converts the change to the form that `Rows::apply` accepts.
     pub(crate) fn change(&self) -> BatchChange<'_> {
         match &self.value {
             Some(value) => BatchChange::Put(self.bucket, &self.key, value),
@@ -264,7 +265,8 @@ impl Row {
     }
 }
 
-/// Returns the number of a bucket in the log and in table `facts`. The numbers are stored.
+/// Returns the number of a bucket in the log and in table `facts`. The numbers are stored, so they
+/// never change.
 pub(crate) const fn number_of(bucket: Bucket) -> u32 {
     match bucket {
         Bucket::Alarm => 1,
@@ -280,7 +282,8 @@ pub(crate) const fn number_of(bucket: Bucket) -> u32 {
     }
 }
 
-/// Returns the bucket with this number. Records have no rows.
+/// Returns the bucket with this number. Returns `None` if the number is unknown, or if it stands for
+/// the bucket of records, which has no rows.
 pub(crate) fn bucket_of(number: u32) -> Option<Bucket> {
     Bucket::ALL.into_iter().find(|bucket| *bucket != Bucket::Key && number_of(*bucket) == number)
 }

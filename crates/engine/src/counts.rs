@@ -1,14 +1,17 @@
-//! Remembered counts of ranges, so that the pages of a list do not count the rest of the range again.
+//! Remembers the counts of ranges, so that the database does not count the rest of a range again for
+//! each page of a list.
 //!
-//! A response contains the number of keys in the whole range, which the database can only find by
-//! visiting them. A page of a list names the revision of the first page and begins after its last key,
-//! so its count is that of the first page without the keys returned so far.
+//! A response contains the number of keys in the whole range, and the database must visit all of these
+//! keys to count them. A client that lists a range in pages requests each page at the revision of the
+//! first page, beginning after the last key of the previous page. The count of a page is therefore the
+//! count of the previous page minus the number of keys that the previous page returned.
 //!
 //! # Invariants
 //!
-//! * A count belongs to a revision, at which the keyspace never changes unless the database loses
-//!   committed changes. Then the replica restarts, and counts from before are not used.
-//! * At most [`COUNTS_MAX`] counts are remembered. The oldest are forgotten.
+//! * A count is valid for one revision. The keyspace at that revision never changes, unless the
+//!   database loses committed changes. In that case, the replica restarts, and earlier counts are no
+//!   longer used.
+//! * At most [`COUNTS_MAX`] counts are remembered. Beyond that, the oldest count is dropped.
 
 use std::collections::VecDeque;
 
@@ -19,7 +22,7 @@ use quorate_state::mvcc::{Candidates, RangeQuery, RangeResult};
 /// The maximum number of remembered counts.
 const COUNTS_MAX: usize = 256;
 
-/// The counts of ranges.
+/// The remembered counts of ranges.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     counts: Mutex<VecDeque<Count>>,
@@ -47,7 +50,7 @@ impl Counts {
         Some(found.count)
     }
 
-    /// Remembers the count of the rest of a range, after a page.
+    /// Remembers the count of the part of the range that follows a page.
     pub(crate) fn note_page(
         &self,
         query: &RangeQuery,

@@ -1,12 +1,13 @@
 //! Reads the whole keyspace: for its hash, and for a snapshot that etcd and Quorate members can restore.
 //!
-//! Both read one consistent state of the database: the tables as of the last batch that is in them.
-//! They wait first until everything committed before is in the tables. Records are streamed in revision
-//! order, so the memory does not depend on the number of keys. The database sorts them.
+//! Both operations first wait until everything that was committed before the call is in the tables.
+//! Then they read the tables in one transaction, which sees one consistent state. The database sorts
+//! the records by revision and streams them, so the server's memory does not depend on the number of
+//! keys.
 //!
 //! # Invariants
 //!
-//! * A snapshot contains the changes up to one batch, and nothing of later ones.
+//! * A snapshot contains all changes up to one batch, and no changes of later batches.
 
 use std::path::Path;
 use std::pin::pin;
@@ -30,9 +31,9 @@ use crate::follower::read_start;
 use crate::replica::Start;
 use crate::sequencer::TermContext;
 
-/// The changes that one transaction of a snapshot's file contains.
+/// Number of changes that one transaction writes to the snapshot's file.
 const BATCH_OPS: usize = 10_000;
-/// The interval at which the tables are checked for a batch.
+/// Interval between checks whether the awaited batch is in the tables.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A session whose transaction sees one consistent state of the database.
@@ -42,7 +43,8 @@ struct Frozen {
 }
 
 impl Frozen {
-    /// Waits until everything committed before this call is in the tables.
+    /// Opens a session that sees everything that was committed before this call. Waits until these
+    /// changes are in the tables.
     async fn new(context: &TermContext) -> Result<Self, EngineError> {
         context.rounds.wait().await?;
         let committed = context.replica.position().seq;
@@ -58,8 +60,8 @@ impl Frozen {
         }
     }
 
-    /// Passes all records up to a revision to `visit`, in revision order, with whether each is visible
-    /// at that revision.
+    /// Calls `visit` for each record up to a revision, in revision order. The last argument of `visit`
+    /// is whether the record is visible at that revision.
     async fn for_each_record(
         &self,
         revision: i64,
@@ -107,7 +109,7 @@ pub(crate) async fn hash_kv(
     Ok(Ok(HashKv { hash, compact_revision, hash_revision }))
 }
 
-/// Creates a backend file at `path` with everything committed before this call.
+/// Creates a backend file at `path` that contains everything that was committed before this call.
 pub(crate) async fn snapshot(context: &TermContext, path: &Path) -> Result<Backend, EngineError> {
     let frozen = Frozen::new(context).await?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
@@ -128,7 +130,7 @@ pub(crate) async fn snapshot(context: &TermContext, path: &Path) -> Result<Backe
     Ok(backend)
 }
 
-/// Returns the rows of a snapshot.
+/// Returns the first batch of a snapshot's file, which contains everything except the records.
 fn first_batch(start: &Start) -> Batch {
     let Start { rows, position, .. } = start;
     let mut batch = Batch::new();

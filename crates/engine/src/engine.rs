@@ -1,4 +1,4 @@
-//! One server of a keyspace in a database, as the services use it.
+//! The engine: one server of a keyspace in a database, with the interface that the services use.
 
 use std::future::Future;
 use std::path::Path;
@@ -33,27 +33,28 @@ use crate::sequencer::{Author, Outcome, SequencerHandle, TermContext};
 use crate::url::DatabaseUrl;
 use crate::wire::{LeaseTimes, Question, Reply};
 
-/// How long a request waits for a server to become the sequencer.
+/// Maximum time for which a request waits until a server is the sequencer.
 const SEQUENCER_TIME_MAX: Duration = Duration::from_secs(5);
-/// How often a read is repeated because a compaction overtook it.
+/// Number of attempts after which a read fails if compactions overtake every attempt.
 const OVERTAKEN_MAX: usize = 10;
-/// The interval at which a waiting request checks for garbage.
+/// Interval at which a request that waits for compactions checks whether their garbage is removed.
 const GARBAGE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Everything that an engine needs.
+/// The options of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// The database.
+    /// The URL of the database, including credentials.
     pub database: DatabaseUrl,
-    /// This server.
+    /// The identity of this server.
     pub server: ServerIdentity,
-    /// The options of the state. The quota counts the bytes of all versions.
+    /// The options of the replicated state. The quota limits the total bytes of all versions of all
+    /// keys.
     pub state: StateOptions,
-    /// The id of the keyspace, if its tables are created now.
+    /// The id that the keyspace receives if this server creates its tables.
     pub new_cluster_id: u64,
     /// The metrics of this server.
     pub metrics: Arc<Metrics>,
-    /// The maximum memory of the keys that the requests of one batch read or delete, in bytes.
+    /// Maximum memory for the keys and values that the requests of one batch read or delete, in bytes.
     pub load_bytes_max: usize,
 }
 
@@ -62,16 +63,17 @@ impl EngineOptions {
     pub const LOAD_BYTES_MAX: usize = LOAD_BYTES_MAX;
 }
 
-/// A request could not be delivered to another server, or its answer did not arrive.
+/// The reason why a forwarded request has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// Nothing was sent.
+    /// The request was not sent, or the receiver did not accept it, so it was not executed.
     #[error("no connection to the sequencer")]
     NotSent,
     /// The connection was lost after the request may have been sent.
     #[error("the connection to the sequencer was lost")]
     Lost,
-    /// Nothing was sent, because too many bytes wait for the sequencer.
+    /// The request was not sent, because it is too large, or because the requests that wait for the
+    /// sequencer have too many bytes.
     #[error("too many requests wait for the sequencer")]
     TooMany,
 }
@@ -81,8 +83,9 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The transport between servers.
 pub trait Forward: Send + Sync {
-    /// Sends a frame to a server, which passes it to [`Engine::serve`], and returns the answer. That
-    /// server executes frames as any user, so it accepts them only from a sender that knows its secret.
+    /// Sends a frame to a server and returns the response. The receiving server passes the frame to
+    /// [`Engine::serve`], which executes the request as the user that the frame names. Therefore the
+    /// server must accept frames only from a sender that knows the server's secret.
     fn forward<'a>(
         &'a self,
         to: &'a Destination,
@@ -93,19 +96,19 @@ pub trait Forward: Send + Sync {
 /// The state of a server, for status requests and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineStatus {
-    /// The id of the sequencer; 0 if there is none.
+    /// The id of the sequencer, or 0 if there is no sequencer.
     pub sequencer_id: u64,
     /// The epoch of the sequencer, which corresponds to the raft term of a member.
     pub epoch: u64,
     /// The number of the last committed request, which corresponds to a raft index.
     pub index: u64,
-    /// The number of batches that were committed.
+    /// The position in the log of the last committed batch that this server knows.
     pub log_position: u64,
     /// The newest revision.
     pub revision: i64,
     /// The compacted revision, or -1.
     pub compacted_revision: i64,
-    /// The bytes of all versions in the database.
+    /// The bytes of all versions in the database. Only the sequencer updates this value.
     pub stored_bytes: u64,
     /// The bytes of committed batches that are not in the tables yet.
     pub backlog_bytes: u64,
@@ -195,14 +198,14 @@ impl Engine {
         self.shared.context.server_id
     }
 
-    /// Returns the published users, leases, alarms and watchers of this server. Its views of the
-    /// keyspace contain no keys.
+    /// Returns the published users, leases, alarms and watchers of this server. The published views of
+    /// the keyspace contain no keys.
     #[must_use]
     pub fn published(&self) -> &PublishedState {
         self.shared.context.replica.published()
     }
 
-    /// Returns the current time of leases and tokens.
+    /// Returns the current time of the clock for leases and tokens.
     #[must_use]
     pub fn now(&self) -> Millis {
         self.shared.context.replica.clock().now()
@@ -227,7 +230,7 @@ impl Engine {
         }
     }
 
-    /// Returns the servers of the keyspace that were seen recently.
+    /// Returns the servers of the keyspace that have announced themselves recently.
     #[must_use]
     pub fn servers(&self) -> Vec<ServerRow> {
         self.shared.role.servers()
@@ -238,13 +241,13 @@ impl Engine {
         let replica = &self.shared.context.replica;
         let mut reached = replica.subscribe();
         while replica.position().index < index {
-            // The sender lives as long as the engine.
+            // The sender lives as long as the engine, so the wait does not fail.
             let (Ok(()) | Err(_)) = reached.changed().await;
         }
     }
 
-    /// Waits until a server is the sequencer, as far as this server knows, and this server has applied the first batch
-    /// of its term. From then on, headers contain that term.
+    /// Waits until this server has seen a current sequencer, and has applied the first batch of that
+    /// sequencer's term. From then on, response headers contain that term.
     pub async fn wait_sequencer(&self) {
         let Shared { context, role, .. } = &*self.shared;
         let mut holder = role.holder.subscribe();
@@ -255,7 +258,7 @@ impl Engine {
             if is_held && context.replica.position().term.epoch >= known.epoch {
                 return;
             }
-            // The senders live as long as the engine.
+            // The senders live as long as the engine, so the waits do not fail.
             tokio::select! {
                 _ = holder.changed() => {}
                 _ = reached.changed() => {}
@@ -263,7 +266,8 @@ impl Engine {
         }
     }
 
-    /// Returns the leases that this server knows. Only the sequencer knows which of them ends first.
+    /// Returns the leases that this server knows. Only the sequencer returns them in the order of their
+    /// remaining lifetime.
     #[must_use]
     pub fn leases(&self) -> Vec<LeaseId> {
         match self.shared.role.term() {
@@ -272,21 +276,21 @@ impl Engine {
         }
     }
 
-    /// Makes everything visible on this server that was committed before this call.
+    /// Waits until everything that was committed before this call is visible on this server.
     ///
     /// # Errors
     ///
-    /// If the database does not answer.
+    /// If the database does not respond.
     pub async fn barrier(&self) -> Result<(), EngineError> {
         self.rounds().wait().await
     }
 
-    /// Executes a range request at the revision that this server has reached, or at the one that the
-    /// request names.
+    /// Executes a range request at the revision that the request names, or else at the newest revision
+    /// that this server has reached.
     ///
     /// # Errors
     ///
-    /// If the database does not answer.
+    /// If the database does not respond.
     pub async fn range(
         &self,
         query: &RangeQuery,
@@ -301,11 +305,11 @@ impl Engine {
         }
     }
 
-    /// Executes a read-only transaction at the revision that this server has reached.
+    /// Executes a read-only transaction at the newest revision that this server has reached.
     ///
     /// # Errors
     ///
-    /// If the database does not answer.
+    /// If the database does not respond.
     pub async fn read_txn(
         &self,
         request: &pb::TxnRequest,
@@ -320,7 +324,8 @@ impl Engine {
         }
     }
 
-    /// Returns the answer of a read, or `None` if a compaction has overtaken it and it must be repeated.
+    /// Returns the result of a read, or `None` if the read must be repeated because a compaction has
+    /// overtaken it.
     async fn settle<T>(
         &self,
         answer: Answer<T>,
@@ -344,11 +349,11 @@ impl Engine {
         Ok(None)
     }
 
-    /// Waits until everything that the compactions before this call make garbage is removed.
+    /// Waits until all garbage of the compactions that were committed before this call is removed.
     ///
     /// # Errors
     ///
-    /// If the database does not answer.
+    /// If the database does not respond.
     pub async fn wait_compacted(&self) -> Result<(), EngineError> {
         self.barrier().await?;
         let compacted = self.shared.context.replica.position().compacted;
@@ -366,28 +371,28 @@ impl Engine {
         }
     }
 
-    /// Returns the hash of all records up to a revision; 0 for the newest. The database sorts all
-    /// versions for it.
+    /// Returns the hash of all records up to a revision, where 0 stands for the newest revision. The
+    /// database must sort all versions to compute the hash.
     ///
     /// # Errors
     ///
-    /// If the database does not answer.
+    /// If the database does not respond.
     pub async fn hash_kv(&self, revision: i64) -> Result<Result<HashKv, Refusal>, EngineError> {
         dump::hash_kv(&self.shared.context, revision).await
     }
 
-    /// Creates a backend file at `path` that contains everything committed before this call. It is the
-    /// content of a snapshot.
+    /// Creates a backend file at `path` that contains everything that was committed before this call.
+    /// The file is the content of a snapshot.
     ///
     /// # Errors
     ///
-    /// If the database does not answer, or the file cannot be written.
+    /// If the database does not respond, or the file cannot be written.
     pub async fn snapshot(&self, path: &Path) -> Result<Backend, EngineError> {
         dump::snapshot(&self.shared.context, path).await
     }
 
-    /// Applies a request of a client. Its header contains the user, and its id is ignored. If this
-    /// server is not the sequencer, the request is forwarded.
+    /// Applies a client's request and returns the outcome. The request's header contains the user; the
+    /// id in the header is ignored. A server that is not the sequencer forwards the request.
     ///
     /// # Errors
     ///
@@ -397,13 +402,14 @@ impl Engine {
         self.ask(question).await?.into_outcome()
     }
 
-    /// Renews a lease for a user, which the sequencer checks. `user` is the name and the revision of
-    /// users and roles that the token is valid for, as in a request's header. Returns the lifetime of
-    /// the lease in seconds, or `None` if it does not exist.
+    /// Renews a lease on behalf of a user, whose permissions the sequencer checks. The second argument
+    /// contains the user's name, and the revision of users and roles for which the user's token is
+    /// valid, as in a request's header. Returns the lifetime of the lease in seconds, or `None` if the
+    /// lease does not exist.
     ///
     /// # Errors
     ///
-    /// If the sequencer does not answer.
+    /// If the sequencer does not respond.
     pub async fn renew(
         &self,
         id: LeaseId,
@@ -415,18 +421,20 @@ impl Engine {
         Ok(lease.map(|lease| lease.map(|lease| lease.granted_secs)))
     }
 
-    /// Returns the lifetimes of a lease, or `None` if it does not exist.
+    /// Returns the granted and the remaining lifetime of a lease, or `None` if the lease does not
+    /// exist.
     ///
     /// # Errors
     ///
-    /// If the sequencer does not answer.
+    /// If the sequencer does not respond.
     pub async fn time_to_live(&self, id: LeaseId) -> Result<Option<LeaseTimes>, EngineError> {
         let question = Question { time_to_live: Some(id.0), ..Question::default() };
-        // The caller checks the permissions, so nothing is refused.
+        // The caller checks the permissions, so the sequencer refuses no question of this kind.
         Ok(self.ask(question).await?.into_lease()?.unwrap_or(None))
     }
 
-    /// Answers a frame that another server has forwarded.
+    /// Executes the question in a frame that another server has forwarded, and returns the encoded
+    /// reply.
     pub async fn serve(&self, frame: Bytes) -> Bytes {
         let reply = match Question::decode(frame) {
             Ok(question) => match self.shared.role.term() {
@@ -438,7 +446,8 @@ impl Engine {
         reply.encode_bytes()
     }
 
-    /// Returns the answer to a frame whose own answer is too long for the transport.
+    /// Returns the reply that replaces a reply that is too long for the transport. It reports that the
+    /// outcome of the request is unknown.
     #[must_use]
     pub fn answer_is_too_long() -> Bytes {
         Reply::of_error(&EngineError::OutcomeUnknown).encode_bytes()
@@ -450,14 +459,16 @@ impl Engine {
         let term = role.term();
         tasks.lock().await.shutdown().await;
         role.term.send_replace(None);
-        // Without an answer of the database, the other servers wait until the role expires.
+        // If the database does not respond, the other servers take over only after the lease on the
+        // role has expired.
         if let Some(term) = term {
             let (Ok(()) | Err(_)) = role::leave(context, term.id).await;
         }
         let (Ok(()) | Err(_)) = role::retire(context).await;
     }
 
-    /// Ends all tasks without telling the database, as a crash does. For tests.
+    /// Ends all tasks without giving up the role or removing the server from the database, as a crash
+    /// does. For tests.
     #[doc(hidden)]
     pub async fn abandon(&self) {
         self.shared.tasks.lock().await.shutdown().await;
@@ -468,8 +479,8 @@ impl Engine {
         &self.shared.context.rounds
     }
 
-    /// Asks the sequencer, wherever it is. The future is large, because it contains all kinds of
-    /// questions.
+    /// Asks the sequencer, which may be this server or another server. The future is boxed, because it
+    /// is large: it contains the futures for all kinds of questions.
     fn ask(&self, question: Question) -> BoxFuture<'_, Result<Reply, EngineError>> {
         Box::pin(self.ask_repeatedly(question))
     }
@@ -482,8 +493,9 @@ impl Engine {
                 None => {
                     let reply = self.forward(&question).await?;
                     if reply.error().is_none() {
-                        // The caller reads its own write on this server. The write is committed even if
-                        // the database does not answer now.
+                        // After this barrier, the caller can read its own write on this server. A
+                        // failure of the barrier is ignored, because the write is committed all the
+                        // same.
                         let (Ok(()) | Err(_)) = self.barrier().await;
                     }
                     reply
@@ -519,7 +531,7 @@ impl Engine {
         }
     }
 
-    /// Waits a moment for a change of the sequencer.
+    /// Waits until the sequencer changes, but at most for 100 ms, and not beyond `deadline`.
     async fn wait_for_sequencer(&self, deadline: tokio::time::Instant) {
         let role = &self.shared.role;
         role.look.notify_one();
@@ -554,8 +566,9 @@ impl Engine {
         }
     }
 
-    /// Checks that a user exists and may write all keys of a lease. The sequencer publishes a change of
-    /// users and roles before it acknowledges it.
+    /// Checks that a user exists and may write all keys of a lease. The result reflects every
+    /// acknowledged change to users and roles, because the sequencer publishes such a change before
+    /// acknowledging it.
     fn check_renewal(&self, caller: Caller<'_>, id: LeaseId) -> Result<(), AuthRefusal> {
         let published = self.published();
         let auth = published.auth.view();
@@ -564,9 +577,9 @@ impl Engine {
         permission.check_lease(Access::Write, id)
     }
 
-    /// Renews a lease by the clock of this term. The renewal is answered after a round that began
-    /// after it: if another term had begun by then, that term has given the lease its full lifetime,
-    /// and the caller asks the new sequencer.
+    /// Renews a lease by the clock of this server, which is the sequencer. The result is returned only
+    /// after a round that began after the renewal. If that round shows that another term has begun, the
+    /// new sequencer has given the lease its full lifetime, and the caller asks the new sequencer.
     async fn renew_here(
         &self,
         term: &SequencerHandle,
@@ -586,7 +599,8 @@ impl Engine {
                     let gone = std::future::poll_fn(|cx| term.leases.poll_gone(id, cx));
                     pin!(gone).await;
                 }
-                // Checkpoints are off, because a new term gives leases their full lifetime.
+                // This result is not expected: checkpoints are off, because a new term gives leases
+                // their full lifetime.
                 Renewal::CheckpointFirst => return Err(EngineError::SequencerChanged),
             }
         }
@@ -604,8 +618,8 @@ impl Engine {
         Ok(Some(LeaseTimes { granted_secs: found.granted_secs, remaining_secs }))
     }
 
-    /// Confirms that what the caller has read of the term's leases is committed, and that no other term had
-    /// begun when this call began.
+    /// Confirms that the lease state that the caller has read is committed, and that no other term had
+    /// begun before this call.
     async fn confirm(&self, term: &SequencerHandle) -> Result<(), EngineError> {
         term.pipeline.wait_committed().await?;
         self.rounds().wait().await?;

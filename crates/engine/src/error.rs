@@ -5,7 +5,7 @@ use quorate_state::mvcc::Fault as StoreFault;
 
 use crate::database::DatabaseFault;
 
-/// A byte string that the database indexes.
+/// The kinds of byte strings that the database indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Indexed {
     /// A key.
@@ -19,7 +19,7 @@ pub enum Indexed {
     RoleName,
 }
 
-/// A request has no answer.
+/// The reason why a request has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// No server holds the role of the sequencer. The request was not applied.
@@ -37,9 +37,9 @@ pub enum EngineError {
     /// The request is larger than the engine can apply.
     #[error("the request needs {bytes} bytes of keys, and at most {bytes_max} are supported")]
     TooLarge {
-        /// The bytes of the keys and values that the request reads or deletes.
+        /// Number of bytes of the keys and values that the request reads or deletes.
         bytes: usize,
-        /// The maximum.
+        /// Maximum number of bytes.
         bytes_max: usize,
     },
     /// A key, or the name of a user or role, is longer than the database can index.
@@ -47,9 +47,9 @@ pub enum EngineError {
     KeyTooLong {
         /// The kind of the byte string.
         what: Indexed,
-        /// The bytes of the key or name.
+        /// Length of the key or name in bytes.
         bytes: usize,
-        /// The maximum.
+        /// Maximum number of bytes.
         bytes_max: usize,
     },
     /// The request cannot be decoded.
@@ -64,7 +64,7 @@ pub enum EngineError {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopped,
-    /// The system has no random bytes.
+    /// The operating system did not provide random bytes.
     #[error("failed to get random bytes: {0}")]
     Random(String),
 }

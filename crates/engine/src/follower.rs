@@ -1,19 +1,20 @@
 //! The follower: reads the log for a server's replica.
 //!
-//! A *round* reads all batches that were committed before it began. It serves three purposes. A
-//! linearizable read waits for a round that began after the read arrived. A server that is not the
-//! sequencer learns of new batches, whenever the database or the sequencer reports them. And a
-//! sequencer confirms that no other server has replaced it, because a new sequencer begins with a
-//! batch of its own.
+//! A *round* reads all batches that were committed before the round began. Rounds have three purposes.
+//! A linearizable read waits for a round that began after the read arrived. A server that is not the
+//! sequencer runs a round to receive new batches, whenever the database reports them. Finally, a
+//! sequencer runs a round to confirm that no other server has replaced it, because the round would
+//! return the first batch of the new sequencer.
 //!
-//! All requests that wait while a round is running share the next one.
+//! All requests for a round that arrive while another round is running share the next round.
 //!
 //! # Invariants
 //!
-//! * A round that was requested at some time has read everything committed before that time.
-//! * A round begins with the last batch that this server knows. If the log contains another batch at its
-//!   position, or ends before it, then the database has lost committed batches. The replica then restarts
-//!   from the tables and cancels its watchers, because they may have received the lost changes.
+//! * A completed round has read everything that was committed before the round was requested.
+//! * A round first reads the last batch that this server knows. If the log contains another batch at
+//!   the position of that batch, or ends before it, then the database has lost committed batches. The
+//!   replica then restarts from the tables and cancels its watchers, because they may have received the
+//!   lost changes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,19 +38,21 @@ use crate::term_id::TermId;
 
 /// The maximum number of batches that one statement reads, including the last known one.
 const BATCHES_MAX: i64 = 64;
-/// Rounds that wait at most.
+/// Maximum number of waiting requests for a round.
 const WAITING_MAX: usize = 65_536;
-/// The interval between rounds of an idle server, in case a report of the database was lost.
+/// Interval between rounds of an idle server. These rounds read batches whose notification from the
+/// database was lost.
 const IDLE_INTERVAL: Duration = Duration::from_millis(500);
-/// The interval if the database cannot report new batches.
+/// Interval between rounds if the database does not support notifications of new batches.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The time after which a failed round is repeated.
+/// Pause after a failed attempt to connect to the database, and before the tables are read again
+/// because a compaction has removed the batch at the position that was read.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A request for a round. The sender is dropped if the round fails.
 type Waiting = oneshot::Sender<()>;
 
-/// The handle to request rounds.
+/// A handle for requesting rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct Rounds {
     sender: mpsc::Sender<Waiting>,
@@ -69,7 +72,7 @@ impl Rounds {
     }
 }
 
-/// Reads the log.
+/// The task that reads the log for a replica.
 pub(crate) struct Follower {
     database: Arc<Database>,
     replica: Arc<Replica>,
@@ -108,12 +111,13 @@ impl Follower {
                     Some(first) => Some(first),
                     None => return,
                 },
-                // The sequencer has committed every new batch itself.
+                // The sequencer ignores notifications, because it has committed every new batch itself.
                 () = reported.notified(), if !leads => None,
-                // The sequencer, too, must find out whether the database has lost batches.
+                // The sequencer also runs periodic rounds, to detect that the database has lost
+                // batches.
                 () = tokio::time::sleep(interval) => None,
             };
-            // Requests that arrived before the round begins are served by it.
+            // The round serves all requests that arrived before it begins.
             let mut served: Vec<Waiting> = first.into_iter().collect();
             while let Ok(another) = self.waiting.try_recv() {
                 served.push(another);
@@ -139,7 +143,8 @@ impl Follower {
     async fn connect(&self, can_listen: &mut bool) -> Option<Session> {
         match self.database.connect().await {
             Ok(session) => {
-                // Databases without notifications refuse the statement, and are polled.
+                // A database without notifications refuses this statement. The follower then polls the
+                // database.
                 let listen = format!("LISTEN {}_log", self.database.schema());
                 match session.batch(&listen).await {
                     Ok(()) => *can_listen = true,
@@ -155,7 +160,7 @@ impl Follower {
         }
     }
 
-    /// Fails the requests that wait, so that their clients do not wait for a database that is gone.
+    /// Fails the waiting requests, so that their clients do not wait for an unreachable database.
     fn fail_waiting(&mut self) {
         while let Ok(waiting) = self.waiting.try_recv() {
             drop(waiting);
@@ -167,7 +172,8 @@ impl Follower {
             let reached = self.replica.position();
             let read = read_log(session, reached.seq).await?;
             if read.first != Some((reached.seq, reached.term)) {
-                // On the sequencer's server, the batch may have been compacted after later ones were published.
+                // If this server is the sequencer, it may have published later batches in the meantime,
+                // and a compaction may have removed the batch at the position that was read.
                 if self.replica.position().seq != reached.seq {
                     continue;
                 }
@@ -178,7 +184,8 @@ impl Follower {
                 self.rewind(session, reached, read.written_seq).await?;
             }
             for mut batch in read.batches {
-                // The database may have lost changes of the tables since the batch was committed.
+                // Since the batch was committed, the database may have lost changes to its tables, so
+                // that the batch's own value is too high.
                 batch.written_seq = batch.written_seq.min(read.written_seq);
                 let next = self.replica.position().seq + 1;
                 if batch.seq > next {
@@ -193,7 +200,8 @@ impl Follower {
     }
 
     /// Restarts the replica from the tables, because the log does not contain the last batch that the
-    /// replica has followed. `first` is the first batch that the log contains from that position on.
+    /// replica has published. `first` is the first batch in the log at or after the position of that
+    /// batch.
     async fn restart(
         &self,
         session: &Session,
@@ -202,8 +210,8 @@ impl Follower {
     ) -> Result<(), EngineError> {
         let start = read_start(session).await?;
         let found = start.position;
-        // A batch leaves the log only after its changes are in the tables, and only if its last revision is
-        // below the compacted one.
+        // A compaction removes a batch from the log only after the changes of the batch are in the
+        // tables, and only if the last revision of the batch is below the compacted revision.
         let is_compacted = first.is_some_and(|(seq, _)| seq > reached.seq)
             && reached.seq < found.seq
             && reached.revision < found.compacted;
@@ -225,7 +233,7 @@ impl Follower {
         self.replica.restart(reached, start, Arc::new(self.history.clone()), history)
     }
 
-    /// Takes batches back into the tail whose changes the tables have lost.
+    /// Puts the batches whose changes the tables have lost back into the tail.
     async fn rewind(
         &self,
         session: &Session,
@@ -252,7 +260,8 @@ impl Follower {
         while batches.back().is_some_and(|last: &Arc<Committed>| last.seq > reached.seq) {
             batches.pop_back();
         }
-        // The log may have changed since the round compared the last batch. Then the next round restarts.
+        // If the log has changed since the round compared the last batch, the next round restarts the
+        // replica.
         if batches.back().is_none_or(|last| (last.seq, last.term) != (reached.seq, reached.term)) {
             return Err(missing(reached.seq).into());
         }
@@ -264,19 +273,19 @@ impl Follower {
 
 /// A part of the log.
 struct LogRead {
-    /// The position and the term of the first batch.
+    /// The position and the term of the first batch that was read.
     first: Option<(u64, TermId)>,
     /// The last revision of the first batch.
     first_revision: i64,
-    /// The batches after the position that was read from.
+    /// The batches after the start position of the read.
     batches: Vec<Committed>,
-    /// The last batch that is in the tables.
+    /// Position of the last batch that is in the tables.
     written_seq: u64,
-    /// Whether the log contained no further batch.
+    /// Whether the read reached the end of the log.
     is_end: bool,
 }
 
-/// Reads the log from a position on.
+/// Reads a part of the log, beginning at a position.
 async fn read_log(session: &Session, from: u64) -> Result<LogRead, DatabaseFault> {
     let rows = session.read(Statement::ReadLog, &[&from.cast_signed(), &BATCHES_MAX]).await?;
     let is_end = i64::try_from(rows.len()).is_ok_and(|count| count < BATCHES_MAX);
@@ -300,12 +309,12 @@ fn missing(seq: u64) -> DatabaseFault {
     DatabaseFault::Content { table: "log", problem }
 }
 
-/// Reads the tables from which a replica starts. The replica then follows the log from the position
-/// of the result on.
+/// Reads the state from which a replica starts. The replica then follows the log from the returned
+/// position on.
 pub(crate) async fn read_start(session: &Session) -> Result<Start, EngineError> {
     loop {
-        // The position is read before the rows. Batches that reach the tables in between are
-        // followed again, which changes nothing.
+        // The position is read before the rows. A batch that is written to the tables in between is
+        // read again from the log, and applying it twice changes nothing.
         let progress = session.read_opt(Statement::ReadProgress, &[]).await?;
         let progress = progress.ok_or_else(|| DatabaseFault::Content {
             table: "progress",
@@ -323,8 +332,9 @@ pub(crate) async fn read_start(session: &Session) -> Result<Start, EngineError> 
             let copy = |column: usize| Bytes::copy_from_slice(row.get(column));
             rows.put(bucket, copy(1), copy(2));
         }
-        // The newest batch always stays in the log, and so does the last one in the tables, unless it
-        // was compacted since. Then the position is read again.
+        // The newest batch always stays in the log. The batch at this position is still in the log,
+        // too, unless a compaction has removed it since the position was read. In that case, the
+        // position is read again.
         let batch = session.read_opt(Statement::ReadBatch, &[&written]).await?;
         let Some(batch) = batch else {
             tokio::time::sleep(RETRY_INTERVAL).await;

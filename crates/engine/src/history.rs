@@ -1,16 +1,19 @@
 //! The history of changes, from which the hub serves watchers that are behind.
 //!
-//! The newest batches are in the tail, and older ones in the log, which keeps everything after the
-//! compacted revision. Previous values come from the table of versions.
+//! The newest batches are read from the tail, and older batches from the log, which contains all
+//! changes after the compacted revision. Previous values of keys are read from the tail or from table
+//! `versions`.
 //!
-//! The hub calls this module on threads that may not wait for a task of their own runtime. Therefore
-//! the statements run on a thread with its own runtime and its own session.
+//! The hub calls this module on threads that must not wait for a task of their own runtime. Therefore
+//! the statements run on a separate thread, which has its own runtime and its own session.
 //!
 //! # Invariants
 //!
-//! * Changes are read in the order of the log. At most [`BATCHES_MAX`] batches are in memory.
-//! * A statement that reads the log also reads the compacted revision, which is announced before any
-//!   batch is removed. A reader that needs a lower revision stops, because batches may be missing.
+//! * Changes are read in the order of the log. In addition to the tail, at most [`BATCHES_MAX`] batches
+//!   are in memory.
+//! * A statement that reads the log also reads the compacted revision, which is stored before any batch
+//!   is removed. A reader that needs changes below the compacted revision stops, because batches may be
+//!   missing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +29,9 @@ use crate::batch::Committed;
 use crate::database::{Database, DatabaseFault, Session, Statement};
 use crate::tail::{Position, Tail};
 
-/// The number of batches read at once.
+/// Maximum number of batches that one statement reads.
 const BATCHES_MAX: i64 = 8;
-/// The time between two attempts.
+/// Pause between two attempts to read from the database.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 type Reply<T> = std::sync::mpsc::SyncSender<Result<T, DatabaseFault>>;
@@ -38,13 +41,13 @@ enum Question {
     RecordAt { key: Bytes, revision: i64, reply: Reply<Option<Bytes>> },
 }
 
-/// Batches of the log, and the compacted revision in the same snapshot.
+/// Batches of the log, and the compacted revision that the same statement has read.
 struct BatchesRead {
     batches: Vec<Arc<Committed>>,
     compacted: i64,
 }
 
-/// Reads history for the hub.
+/// Reads history for the hub, through a separate thread.
 #[derive(Debug)]
 pub(crate) struct HistoryReader {
     tail: Arc<Tail>,
@@ -52,7 +55,7 @@ pub(crate) struct HistoryReader {
 }
 
 impl HistoryReader {
-    /// Starts the thread. It ends when the reader is dropped.
+    /// Starts the thread that reads from the database. The thread ends when the reader is dropped.
     pub(crate) fn start(database: Arc<Database>, tail: Arc<Tail>) -> std::io::Result<Self> {
         let (questions, receiver) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -70,7 +73,7 @@ impl HistoryReader {
     }
 }
 
-/// The history as of one position.
+/// The history up to one position of the log.
 struct HistoryAt {
     reader: Arc<HistoryReader>,
     position: Position,
@@ -151,8 +154,8 @@ impl History for HistoryAt {
 }
 
 impl HistoryAt {
-    /// Visits the changes of a batch from a revision on, up to the revision of this history. Returns
-    /// whether `visit` wants more.
+    /// Calls `visit` for the changes of a batch from revision `first` up to the revision of this
+    /// history. Returns whether the next batch should be visited, too.
     fn visit_batch(
         &self,
         batch: &Committed,
@@ -181,7 +184,8 @@ impl HistoryAt {
 async fn answer_all(database: &Database, mut questions: mpsc::UnboundedReceiver<Question>) {
     let mut session = None;
     while let Some(question) = questions.recv().await {
-        // The asking thread waits for the answer, so a failed send is impossible unless it panicked.
+        // The asking thread waits for the reply, so sending the reply fails only if that thread has
+        // panicked.
         match question {
             Question::Batches { revision, after, reply } => {
                 let answer = retried(database, &mut session, async |session| {
@@ -199,7 +203,7 @@ async fn answer_all(database: &Database, mut questions: mpsc::UnboundedReceiver<
     }
 }
 
-/// Repeats a read while the database is not available, because a fault would cancel watchers.
+/// Repeats a read while the database is unavailable, because returning the fault would cancel watchers.
 async fn retried<T>(
     database: &Database,
     session: &mut Option<Session>,

@@ -1,13 +1,13 @@
 //! Fills an empty keyspace from a snapshot of an etcd or Quorate member.
 //!
-//! The newest versions of all keys are imported, with their revisions, and everything but the members
-//! and versions of the cluster. Older versions are not, because the log cannot contain them, so the
-//! keyspace is compacted at the revision of the snapshot.
+//! The import contains the newest version of each key with its revision, and all other data except the
+//! cluster's members and versions. Older versions of keys are left out, because the log cannot contain
+//! them. Therefore the imported keyspace is compacted at the revision of the snapshot.
 //!
 //! # Invariants
 //!
-//! * A keyspace whose import was interrupted cannot be used by a server. The import can be repeated.
-//! * A keyspace that was used by a server is never changed.
+//! * No server can use a keyspace whose import was interrupted. The import can be repeated.
+//! * An import never changes a keyspace that a server has used.
 
 use bytes::Bytes;
 use quorate_api::record::KeyValue;
@@ -23,26 +23,28 @@ use crate::key_lengths::check_key;
 use crate::sequencer::write_records;
 use crate::url::DatabaseUrl;
 
-/// The number of keys that one transaction imports.
+/// Maximum number of keys that one transaction imports.
 const PART_KEYS: i64 = 2_000;
 
-/// The first key of all.
+/// The lowest possible key.
 const FIRST_KEY: &[u8] = &[0];
 
-/// The content of an imported snapshot.
+/// The size and the revision of an imported snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Imported {
     /// The number of keys.
     pub keys: u64,
-    /// The revision of the snapshot, which the keyspace continues.
+    /// The revision of the snapshot. The keyspace continues with the next revision.
     pub revision: i64,
 }
 
-/// Imports a snapshot, opened as a backend file, into the keyspace of a URL. Its tables are created.
+/// Imports a snapshot, opened as a backend file, into the keyspace that a URL names. Creates the tables
+/// of the keyspace.
 ///
 /// # Errors
 ///
-/// If the keyspace was used already, or the file or the database cannot be read.
+/// If a server has already used the keyspace, if a key or name is too long, if the file cannot be read,
+/// or if the database fails.
 pub async fn import(
     database: DatabaseUrl,
     new_cluster_id: u64,
@@ -62,14 +64,14 @@ pub async fn import(
     Ok(Imported { keys: keys.count, revision })
 }
 
-/// The imported keys.
+/// The number of imported keys, and the bytes of their records.
 #[derive(Clone, Copy, Default)]
 struct Keys {
     count: u64,
     bytes: u64,
 }
 
-/// Checks all keys and names before anything is written.
+/// Checks the lengths of all keys and names before anything is written.
 fn check_lengths(view: &View, rows: &Rows) -> Result<(), EngineError> {
     for (bucket, what) in
         [(Bucket::AuthRoles, Indexed::RoleName), (Bucket::AuthUsers, Indexed::UserName)]
@@ -85,7 +87,7 @@ fn check_lengths(view: &View, rows: &Rows) -> Result<(), EngineError> {
     }
 }
 
-/// Returns the next keys, from `key` on.
+/// Returns the next page of keys, beginning at `key`.
 fn page(view: &View, key: Bytes, keys_only: bool) -> Result<Vec<KeyValue>, EngineError> {
     let range_end = Bytes::from_static(&[0]);
     let query = RangeQuery { key, range_end, limit: PART_KEYS, keys_only, ..RangeQuery::default() };
@@ -113,7 +115,8 @@ async fn import_keys(session: &Session, view: &View) -> Result<Keys, EngineError
     }
 }
 
-/// A version's sub revision matters only among changes of one revision, so an imported one is 0.
+/// Returns the record of an imported key. Its sub revision is 0, because sub revisions matter only
+/// among changes with the same revision.
 fn record_of(kv: &KeyValue) -> Record {
     let fields = kv.fields();
     let revision = Revision::new(fields.mod_revision, 0);
@@ -130,7 +133,7 @@ fn without_checkpoint(value: &Bytes) -> Bytes {
         .map_or_else(|| value.clone(), |lease| LeaseRecord { remaining_secs: 0, ..lease }.encode())
 }
 
-/// Writes the rows and the first batch, which makes the keyspace complete.
+/// Writes the rows and the first batch of the log, which complete the keyspace.
 async fn finish(
     session: &Session,
     rows: &Rows,

@@ -1,16 +1,16 @@
-//! The bound on the length of keys and names.
+//! Limits the length of keys and names.
 //!
 //! The tables are indexed by key. PostgreSQL refuses an index entry of more than a third of a page, but
-//! only when the tables are written, which is after the request was acknowledged. Therefore a request
-//! with a longer key is refused before it is applied.
+//! only when the tables are written, which happens after the request has been acknowledged. Therefore a
+//! request with a longer key is refused before it is applied.
 
 use quorate_api::etcdserverpb::{RequestOp, TxnRequest, request_op::Request};
 use quorate_state::apply::{AuthCommand, Command};
 
 use crate::error::{EngineError, Indexed};
 
-/// The maximum length of a key, and of the name of a user or role. An index entry of PostgreSQL has at
-/// most 2,704 bytes, and contains two numbers beside the key.
+/// Maximum length in bytes of a key, and of the name of a user or role. An index entry of PostgreSQL
+/// has at most 2,704 bytes, and contains two numbers in addition to the key.
 pub(crate) const KEY_BYTES_MAX: usize = 2_048;
 
 /// Checks every key and name that a request may store.
@@ -24,7 +24,7 @@ pub(crate) fn check_command(command: &Command) -> Result<(), EngineError> {
         Command::Auth(AuthCommand::RoleAdd(add)) => {
             check_key(Indexed::RoleName, add.name.as_bytes())
         }
-        // These store no new key or name.
+        // These commands store no new key or name.
         Command::Range(_)
         | Command::DeleteRange(_)
         | Command::Compaction(_)

@@ -1,9 +1,9 @@
-//! The keyspace in a PostgreSQL database, for any number of servers beside each other.
+//! Stores the keyspace in a PostgreSQL database, which any number of servers can share.
 //!
-//! The servers have no data of their own. One of them is the *sequencer*: it orders all requests,
-//! applies them with `quorate_state`, and commits them in batches. The others forward requests to it,
-//! and take over if it is gone. Every server answers reads from the database, and delivers events to
-//! its watchers.
+//! The servers store no data of their own. One of them is the *sequencer*: it orders all requests,
+//! applies them with `quorate_state`, and commits them in batches. The other servers forward requests
+//! to the sequencer, and one of them takes over if it fails. Every server executes reads on the
+//! database, and delivers events to its own watchers.
 //!
 //! ```text
 //!            sequencer: load keys ─► State::apply ─► log table        (a commit is one row)
@@ -12,8 +12,8 @@
 //!            └─► tables of versions  ◄─── reads at a revision, with the tail laid over them
 //! ```
 //!
-//! [`Engine`] is a server, and `database::migrations` describes the tables. Decision record 0035 has the
-//! reasons.
+//! [`Engine`] represents one server. `database::migrations` describes the tables, and decision record
+//! 0035 gives the reasons for this design.
 //!
 //! # Not here
 //!

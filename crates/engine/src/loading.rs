@@ -2,11 +2,13 @@
 //!
 //! # Invariants
 //!
-//! * The tail is consulted before the tables. A change that reaches the tables in between is then
-//!   found in the tail, and one that left the tail before is found in the tables.
-//! * The sequencer is the only writer, so a loaded key stays current for the life of its working set.
-//! * Keys are loaded in pages, and loading stops with the page that exceeds the bound on their memory. So
-//!   a request that needs too much costs no more than that, however large the keyspace is.
+//! * The tail is read before the tables. A change that is written to the tables between the two reads
+//!   has been found in the tail, and a change that had already left the tail is found in the tables.
+//! * The sequencer is the only writer, so a loaded key stays current for the lifetime of the working
+//!   set.
+//! * Keys are loaded in pages, and loading stops after the page that exceeds the limit on their memory.
+//!   So a request that needs too many keys exceeds the limit by one page at most, however large the
+//!   keyspace is.
 
 use std::collections::BTreeMap;
 
@@ -22,18 +24,18 @@ use crate::needs::{Level, Needs, Span};
 use crate::reader::bounds;
 use crate::tail::Tail;
 
-/// The maximum memory of the keys that one batch of requests needs.
+/// Maximum memory for the keys and values that one batch of requests needs, in bytes.
 pub(crate) const LOAD_BYTES_MAX: usize = 512 << 20;
-/// The bytes that a page should have.
+/// Target size of a page in bytes.
 const PAGE_BYTES: usize = 8 << 20;
-/// The rows of the first page, which may have values of any length.
+/// Number of rows of the first page. It is small, because the length of the values is not known yet.
 const PAGE_ROWS_FIRST: usize = 32;
 /// The maximum number of rows of a page.
 const PAGE_ROWS_MAX: usize = 16_384;
-/// The factor by which a page may have more rows than the one before.
+/// Maximum factor by which the number of rows grows from one page to the next.
 const PAGE_GROWTH_MAX: usize = 8;
 
-/// The number of rows of the next page, by the size of those before.
+/// The number of rows of the next page, which depends on the size of the previous page.
 #[derive(Clone, Copy, Debug)]
 struct PageRows(usize);
 
@@ -46,12 +48,12 @@ impl PageRows {
         i64::try_from(self.0).unwrap_or(i64::MAX)
     }
 
-    /// Returns whether a page with this many rows is the last one.
+    /// Returns whether a page with `row_count` rows is the last page of a range.
     const fn is_last(self, row_count: usize) -> bool {
         row_count < self.0
     }
 
-    /// Chooses the next number after a full page with this many bytes.
+    /// Chooses the number of rows of the next page, after a full page of `bytes` bytes.
     fn adapt(&mut self, bytes: usize) {
         let row_bytes = (bytes / self.0).max(1);
         let most = self.0.saturating_mul(PAGE_GROWTH_MAX).min(PAGE_ROWS_MAX);
@@ -69,7 +71,7 @@ pub(crate) struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// Loads everything that is needed.
+    /// Loads all keys and ranges in `needs`.
     pub(crate) async fn load(self, needs: &Needs, store: &mut Store) -> Result<(), EngineError> {
         let Self { tail, session, .. } = self;
         for span in &needs.histories {
@@ -152,13 +154,13 @@ impl Loader<'_> {
             if page.is_last(rows.len()) {
                 return Ok(());
             }
-            // The next page begins with the key after the last one.
+            // The next page begins with the lowest key above the last key of this page.
             from.push(0);
             page.adapt(bytes);
         }
     }
 
-    /// Loads all versions of the keys of a range, including those that are only in the tail.
+    /// Loads all versions of the keys of a range, including versions that are only in the tail.
     async fn load_history(self, span: &Span, store: &mut Store) -> Result<(), EngineError> {
         let Self { tail, session, bytes_max } = self;
         let unwritten = tail.unwritten(usize::MAX);
@@ -220,7 +222,7 @@ impl Loader<'_> {
     }
 }
 
-/// Returns the key in a record of a table.
+/// Returns the key that a record of a table contains.
 fn key_of<'a>(record: &'a [u8], table: &'static str) -> Result<&'a [u8], EngineError> {
     let fields = Fields::decode(record).ok_or_else(|| DatabaseFault::Content {
         table,
@@ -245,8 +247,8 @@ fn load_whole(row: &Row, store: &mut Store) -> Result<(), EngineError> {
     add(LoadedVersion::Whole { modified, record: &record }, store)
 }
 
-/// Adds a version to the working set. A version that is newer than the working set was written by another sequencer, so
-/// this term is over.
+/// Adds a version to the working set. A version that is newer than the revision of the working set was
+/// written by another sequencer, so the term of this server has ended.
 fn add(version: LoadedVersion<'_>, store: &mut Store) -> Result<(), EngineError> {
     let (LoadedVersion::Whole { modified, .. } | LoadedVersion::Facts { modified, .. }) = version;
     if modified.main > store.current_revision() {

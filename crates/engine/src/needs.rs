@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * Every key that `State::apply` looks up for a request is in its needs: in both branches of every
-//!   transaction, because the conditions are evaluated only when the request is applied.
+//! * The needs of a request contain every key that `State::apply` looks up for this request. For a
+//!   transaction, they contain the keys of both branches, because the conditions are evaluated only
+//!   when the request is applied.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +18,12 @@ use quorate_state::lease::Leases;
 use quorate_state::mvcc::{KeyRange, RangeQuery};
 use quorate_state::units::LeaseId;
 
-/// What must be known about a key.
+/// The part of a key's newest version that must be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// The facts of the index.
+    /// The revisions and the version number, without the record.
     Facts,
-    /// The record.
+    /// The record, which includes the value and the lease.
     Whole,
 }
 
@@ -122,18 +123,20 @@ impl Needs {
     }
 }
 
-/// The keys that a working set has loaded already.
+/// The keys and ranges that are already loaded into a working set.
 #[derive(Debug, Default)]
 pub(crate) struct Coverage {
     keys: BTreeMap<Bytes, Level>,
     spans: Vec<(Span, Level)>,
 }
 
-/// The maximum number of ranges in a coverage. Older ranges are loaded again if they are needed.
+/// The maximum number of ranges in a coverage. Beyond that, the oldest ranges are dropped from the
+/// coverage, and loaded again if they are needed.
 const SPANS_MAX: usize = 64;
 
 impl Coverage {
-    /// Removes from the needs what is loaded already, and notes the rest as loaded.
+    /// Removes the keys and ranges that are already loaded from `needs`, and marks the remaining ones
+    /// as loaded.
     pub(crate) fn take(&mut self, needs: &mut Needs) {
         needs.keys.retain(|key, level| {
             let is_known = self.keys.get(key).is_some_and(|held| held >= level)
@@ -160,7 +163,7 @@ impl Coverage {
         self.spans.drain(..excess);
     }
 
-    /// Returns the number of single keys.
+    /// Returns the number of keys that were loaded individually, not as part of a range.
     pub(crate) fn key_count(&self) -> usize {
         self.keys.len()
     }

@@ -1,9 +1,9 @@
 //! Reads: ranges and read-only transactions at a revision, from the tables and the tail.
 //!
-//! A read takes the revision that this server has reached, reads the tables as they were at that
-//! revision, and lays the tail over them. Key order, limits and counts are left to the database.
-//! Filters, sorts and the form of the answer are those of a member: the found versions are loaded
-//! into a working set, on which the request is executed.
+//! A read uses the newest revision that this server has reached. It reads the tables as of that
+//! revision, and merges the changes of the tail into the result. The database handles key order, limits
+//! and counts. Filters, sorting and the form of the response are the same as on a member, because the
+//! found versions are loaded into a working set, and the request is executed on this working set.
 //!
 //! | request | statements | rows read by the database |
 //! |---|---|---|
@@ -15,9 +15,10 @@
 //!
 //! # Invariants
 //!
-//! * A read shows exactly the batches up to one revision, although later ones may reach the tables
-//!   while it runs.
-//! * A read that a compaction overtakes is repeated, or refused if it names its revision.
+//! * A read returns exactly the changes up to one revision, although later changes may be written to
+//!   the tables during the read.
+//! * If a compaction overtakes a read, the read is repeated, or refused if the request names a
+//!   revision.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,10 +40,10 @@ use crate::database::{Database, DatabaseFault, End, Statement};
 use crate::error::EngineError;
 use crate::tail::{Overlaid, Position, Tail};
 
-/// The maximum number of rows of a statement without a limit.
+/// Value of a statement's limit parameter if the number of rows is not limited.
 const UNLIMITED: i64 = i64::MAX;
 
-/// The reads of one server.
+/// Executes the reads of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct TableReader {
     pub(crate) database: Arc<Database>,
@@ -50,7 +51,7 @@ pub(crate) struct TableReader {
     pub(crate) counts: Arc<Counts>,
 }
 
-/// Why a read has no result.
+/// The reason why a read has no result.
 #[derive(Debug)]
 pub(crate) enum ReadFault {
     /// A compaction has removed versions at the revision of the read.
@@ -65,7 +66,7 @@ impl<E: Into<EngineError>> From<E> for ReadFault {
     }
 }
 
-/// A refusal, or the result.
+/// The result of a read, or a refusal, or the reason why the read has no result.
 pub(crate) type Answer<T> = Result<Result<T, Refusal>, ReadFault>;
 
 /// A version of a key, as a statement or the tail returns it.
@@ -97,7 +98,8 @@ impl Found {
 }
 
 impl TableReader {
-    /// Executes a range request at the revision of `position`, or at the one that it names.
+    /// Executes a range request at the revision that the request names, or else at the revision of
+    /// `position`.
     pub(crate) async fn range(
         &self,
         query: &RangeQuery,
@@ -126,7 +128,8 @@ impl TableReader {
                 is_cut
             }
         };
-        // The store contains each key as it was at the revision, so it is read at its newest one.
+        // The store contains each key as it was at the revision of the read, so the query reads the
+        // newest revision of the store.
         let query_now = RangeQuery { revision: 0, ..query.clone() };
         let mut result = match store.snapshot().range(&query_now) {
             Ok(result) => result,
@@ -143,7 +146,8 @@ impl TableReader {
         Ok(Ok(result))
     }
 
-    /// Executes a read-only transaction, all of it at the revision of `position`.
+    /// Executes a read-only transaction at the revision of `position`. A range that names a revision is
+    /// read at that revision.
     pub(crate) async fn txn(
         &self,
         request: &TxnRequest,
@@ -192,7 +196,7 @@ impl TableReader {
         Ok(Ok(ResponseOp { response }))
     }
 
-    /// Returns the version of a key at a revision, if the key was live.
+    /// Returns the version of a key at a revision, or `None` if the key did not exist at that revision.
     async fn version_at(&self, key: &[u8], revision: i64) -> Result<Option<Found>, ReadFault> {
         let (overlaid, _) = self.tail.overlay(KeyRange::One(key), Some(revision));
         if let Some(Overlaid { key, live }) = overlaid.into_iter().next() {
@@ -213,7 +217,7 @@ impl TableReader {
     }
 
     /// Returns the keys that a range request needs, as they were at a revision, and whether the range
-    /// may contain more.
+    /// may contain more keys.
     async fn candidates(
         &self,
         query: &RangeQuery,
@@ -224,7 +228,8 @@ impl TableReader {
             Candidates::First(wanted) => (wanted, false),
             Candidates::Last(wanted) => (wanted, true),
         };
-        // Each deleted key of the tail may hide one row of the tables.
+        // Each key that is deleted in the tail may hide one row of the tables, so the statement reads
+        // one more row for it.
         let hidden = overlaid.iter().filter(|key| key.live.is_none()).count();
         let limit = i64::try_from(wanted.saturating_add(hidden)).unwrap_or(UNLIMITED);
         let (from, to, end) = bounds(query.range());
@@ -269,7 +274,7 @@ impl TableReader {
     }
 }
 
-/// Returns the message of a range.
+/// Converts the result of a range request to the response message.
 pub(crate) fn response_of(result: RangeResult) -> RangeResponse {
     let RangeResult { revision, kvs, more, count } = result;
     RangeResponse { header: Some(header_at(revision)), kvs, more, count }
@@ -283,7 +288,7 @@ fn working_set(position: Position) -> Store {
     Store::working_set(position.revision, position.compacted, StoreOptions::default())
 }
 
-/// Returns the bounds of a range as parameters 1 and 2.
+/// Returns the bounds of a range as parameters 1 and 2 of a statement, and how the range ends.
 pub(crate) fn bounds(range: KeyRange<'_>) -> (&[u8], Option<&[u8]>, End) {
     match range {
         KeyRange::One(key) | KeyRange::From(key) => (key, None, End::Open),
@@ -300,7 +305,7 @@ fn found_in(row: &Row) -> Found {
     }
 }
 
-/// Versions at revisions below the compacted one may be missing.
+/// Refuses a read below the compacted revision, because versions may be missing there.
 fn check_compaction(compacted: i64, revision: i64) -> Result<(), ReadFault> {
     if revision < compacted { Err(ReadFault::Overtaken) } else { Ok(()) }
 }

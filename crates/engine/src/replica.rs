@@ -1,13 +1,13 @@
-//! The replica: a server's own copy of everything but the keys.
+//! The replica: a server's own copy of all data except the keys.
 //!
-//! It follows the committed batches in the order of the log, keeps users, roles, leases, alarms and
-//! the tail in memory, and delivers the events of each batch to the server's watchers.
+//! The replica applies the committed batches in the order of the log. It keeps users, roles, leases,
+//! alarms and the tail in memory, and delivers the events of each batch to the server's watchers.
 //!
 //! # Invariants
 //!
 //! * Each batch is published once and in order. On the sequencer's server, both the commit and a
 //!   concurrent read of the log may deliver a batch, and the second delivery is ignored.
-//! * Events of a batch are delivered after its changes are visible to readers.
+//! * The events of a batch are delivered after the changes of the batch are visible to readers.
 //!
 //! # Not here
 //!
@@ -31,7 +31,7 @@ use crate::batch::Committed;
 use crate::error::EngineError;
 use crate::tail::{Position, Tail};
 
-/// The clock of leases and tokens: milliseconds since the server started.
+/// The clock of leases and tokens. It counts milliseconds since the server started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     started: Instant,
@@ -42,14 +42,15 @@ impl Clock {
         Self { started: Instant::now() }
     }
 
-    /// Returns the time. It begins with one hour, so that every deadline before the start is positive.
+    /// Returns the current time. The clock starts at one hour instead of zero, so that even a deadline
+    /// before the server's start is positive.
     pub(crate) fn now(self) -> Millis {
         let elapsed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         Millis(3_600_000).plus(elapsed)
     }
 }
 
-/// A server's copy of everything but the keys.
+/// A server's own copy of all data except the keys.
 #[derive(Debug)]
 pub(crate) struct Replica {
     content: Mutex<Content>,
@@ -92,8 +93,8 @@ impl Replica {
         Ok(Self { content, published, tail, reached, leads, clock })
     }
 
-    /// Sets whether this server is the sequencer, and so publishes each batch after it has committed
-    /// it.
+    /// Sets whether this server is the sequencer. A sequencer publishes each batch itself, after
+    /// committing it.
     pub(crate) fn set_leads(&self, leads: bool) {
         self.leads.store(leads, Ordering::Release);
     }
@@ -106,7 +107,7 @@ impl Replica {
         self.clock
     }
 
-    /// Makes watchers read history from `source`.
+    /// Sets the source from which watchers read history.
     pub(crate) fn read_history_from(&self, source: Arc<dyn Source>) {
         self.content.lock().state.read_history_from(source);
     }
@@ -120,19 +121,20 @@ impl Replica {
         self.tail.position()
     }
 
-    /// Returns a copy of the rows, and the position to which they belong.
+    /// Returns a copy of the rows, and the position of the last batch that they include.
     pub(crate) fn rows(&self) -> (Rows, Position) {
         let content = self.content.lock();
         (content.rows.clone(), self.tail.position())
     }
 
-    /// Publishes the next batch of the log. A batch that is published already is ignored.
+    /// Publishes the next batch of the log. A batch that has already been published is ignored.
     pub(crate) fn publish(&self, batch: &Arc<Committed>) -> Result<(), EngineError> {
         self.publish_locked(self.content.lock(), batch)
     }
 
-    /// Publishes a batch that the sequencer of this server has committed, unless the replica was restarted since its
-    /// term began. Then the batch may have no place in the log that the replica follows now.
+    /// Publishes a batch that this server has committed as the sequencer. Fails if the replica has
+    /// restarted since the term began, because the log that the replica follows now may not contain the
+    /// batch.
     pub(crate) fn publish_committed(
         &self,
         batch: &Arc<Committed>,
@@ -177,8 +179,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Restarts from the tables, unless a batch was published after `reached`. `history` tells whether the tables continue
-    /// what this replica has followed.
+    /// Restarts the replica from the tables, unless a batch was published after `reached`. `history`
+    /// specifies whether the tables continue the history that the replica has published.
     pub(crate) fn restart(
         &self,
         reached: Position,
@@ -200,8 +202,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Takes batches back into the tail whose changes the tables have lost, and wakes the task that writes
-    /// the tables.
+    /// Puts the batches whose changes the tables have lost back into the tail, and wakes the task that
+    /// writes the tables.
     pub(crate) fn rewind(
         &self,
         written_seq: u64,
@@ -218,7 +220,7 @@ impl Replica {
         self.content.lock().state.follow_servers(servers);
     }
 
-    /// Returns a receiver that is notified of each batch.
+    /// Returns a receiver that is notified of each published batch.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.reached.subscribe()
     }

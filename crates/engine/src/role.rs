@@ -1,10 +1,11 @@
-//! Competes for the role of the sequencer, and announces this server to the others.
+//! Competes for the role of the sequencer, and announces this server to the other servers.
 //!
-//! Table `sequencer` has one row: the holder of the role, its epoch, and the time until which no other
-//! server tries to take over. All times in it are those of the database. A server takes over by
-//! raising the epoch once that time has passed, and then begins a term. If two servers believe to be
-//! the sequencer, only the one with the newest epoch can commit (`sequencer`), so an inexact clock or a
-//! suspended server costs availability at worst.
+//! Table `sequencer` has one row. It contains the holder of the role, the holder's epoch, and the time
+//! at which the holder's lease on the role expires. All times are measured by the database's clock.
+//! Once the lease has expired, another server can take over by raising the epoch, and then begins a
+//! term. If two servers both act as the sequencer, only the server with the newest epoch can commit
+//! (`sequencer`). So an inexact clock or a suspended server can reduce availability, but cannot cause
+//! wrong results.
 //!
 //! # Not here
 //!
@@ -26,27 +27,29 @@ use crate::secret::Secret;
 use crate::sequencer::{Ending, SequencerHandle, TermContext, run_term};
 use crate::term_id::TermId;
 
-/// How long a sequencer that is gone keeps the role.
+/// Duration of the lease on the role, in milliseconds. A failed sequencer keeps the role for at most
+/// this time.
 pub(crate) const ROLE_MILLIS: f64 = 3_000.0;
-/// The interval at which servers look for a free role.
+/// The interval at which a server checks whether the role is free.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// The interval at which a server announces itself.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(5);
-/// A server that was not announced for this time is not listed.
+/// Time in milliseconds after which a server that has not announced itself again is no longer listed.
 const ABSENT_MILLIS: i64 = 30_000;
 
 /// The identity of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerIdentity {
-    /// The id, which differs from those of the other servers.
+    /// The id of the server, which is unique among the servers of the keyspace.
     pub id: u64,
-    /// The name.
+    /// The name of the server.
     pub name: String,
-    /// Where other servers reach this one. Only the transport interprets it.
+    /// The address at which other servers reach this server. Only the transport interprets the address.
     pub address: String,
-    /// What other servers present to this one. Only servers with access to the database can read it.
+    /// The secret that other servers must know to send requests to this server. Only servers with
+    /// access to the database can read it.
     pub secret: Secret,
-    /// Where clients reach this server.
+    /// The URLs at which clients reach this server.
     pub client_urls: Vec<String>,
 }
 
@@ -55,15 +58,15 @@ pub struct ServerIdentity {
 pub struct ServerRow {
     /// The id of the server.
     pub id: u64,
-    /// The name.
+    /// The name of the server.
     pub name: String,
-    /// Where other servers reach it.
+    /// The address at which other servers reach the server.
     pub address: String,
-    /// Where clients reach it.
+    /// The URLs at which clients reach the server.
     pub client_urls: Vec<String>,
 }
 
-/// How a server reaches the sequencer, and what it presents there.
+/// The address of the sequencer, and the secret that a server must know to send requests to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destination {
     /// The address of the sequencer.
@@ -72,24 +75,24 @@ pub struct Destination {
     pub secret: Secret,
 }
 
-/// The holder of the role, as last read.
+/// The holder of the role, as last read from the database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) epoch: u64,
     pub(crate) id: u64,
     pub(crate) destination: Destination,
-    /// Whether the holder's time has passed.
+    /// Whether the holder's lease on the role has expired.
     pub(crate) is_expired: bool,
 }
 
-/// The role, as this server sees it.
+/// The role of the sequencer, as this server sees it.
 #[derive(Debug)]
 pub(crate) struct Role {
-    /// The term of this server, while it accepts requests.
+    /// The term of this server, while the term accepts requests.
     pub(crate) term: watch::Sender<Option<SequencerHandle>>,
     pub(crate) holder: watch::Sender<Holder>,
     servers: Mutex<Vec<ServerRow>>,
-    /// Makes the loop look at once, because a request could not be forwarded.
+    /// Makes `compete` read the role at once, because a request could not be forwarded.
     pub(crate) look: Notify,
 }
 
@@ -111,7 +114,7 @@ impl Role {
         self.holder.borrow().clone()
     }
 
-    /// Returns the servers that were announced recently.
+    /// Returns the servers that have announced themselves recently.
     pub(crate) fn servers(&self) -> Vec<ServerRow> {
         self.servers.lock().clone()
     }
@@ -157,7 +160,7 @@ pub(crate) async fn compete(context: TermContext, role: Arc<Role>, server: Serve
     }
 }
 
-/// Runs a term, and announces this server meanwhile.
+/// Runs a term, and regularly announces this server during the term.
 async fn hold(context: &TermContext, role: &Arc<Role>, server: &ServerIdentity, id: TermId) {
     let epoch = id.epoch;
     let destination =
@@ -204,7 +207,8 @@ async fn announce_often(context: &TermContext, role: &Role, server: &ServerIdent
     }
 }
 
-/// Reads the role, and takes it if it is free. Returns the new term in that case.
+/// Reads the role, and takes it if it is free. Returns the new term, or `None` if this server has not
+/// taken the role.
 async fn step(
     session: &Session,
     context: &TermContext,
@@ -286,7 +290,7 @@ fn split(client_urls: &str) -> Vec<String> {
     client_urls.split(',').filter(|url| !url.is_empty()).map(str::to_owned).collect()
 }
 
-/// Tells the other servers of new batches, if the database can.
+/// Notifies the other servers of new batches, if the database supports notifications.
 pub(crate) async fn notify_servers(context: TermContext, role: Arc<Role>) {
     let mut session: Option<Session> = None;
     loop {
@@ -302,7 +306,7 @@ pub(crate) async fn notify_servers(context: TermContext, role: Arc<Role>) {
             },
         };
         let text = Statement::Notify.text(context.database.schema());
-        // A database without notifications is polled by the other servers.
+        // If the database does not support notifications, the other servers poll it.
         match connected.batch(&text).await {
             Ok(()) | Err(DatabaseFault::Statement { .. }) => session = Some(connected),
             Err(_) => {}
@@ -310,14 +314,14 @@ pub(crate) async fn notify_servers(context: TermContext, role: Arc<Role>) {
     }
 }
 
-/// Gives the role up, so that another server can take over at once.
+/// Gives up the role, so that another server can take over at once.
 pub(crate) async fn leave(context: &TermContext, id: TermId) -> Result<(), DatabaseFault> {
     let session = context.database.connect().await?;
     session.execute(Statement::LeaveRole, &[&id.epoch.cast_signed(), &id.nonce]).await?;
     Ok(())
 }
 
-/// Removes this server from the list.
+/// Removes this server from table `servers`.
 pub(crate) async fn retire(context: &TermContext) -> Result<(), DatabaseFault> {
     let session = context.database.connect().await?;
     session.execute(Statement::RemoveServer, &[&context.server_id.cast_signed()]).await?;

@@ -1,4 +1,4 @@
-//! The secret by which a server recognizes the other servers of its keyspace.
+//! The secret by which a server recognises the other servers of its keyspace.
 //!
 //! A server creates its secret when it starts. When it becomes the sequencer, it writes the secret into the database,
 //! where the other servers read it. A sender that knows the secret therefore has access to the database.
@@ -20,7 +20,7 @@ use crate::error::EngineError;
 /// The length of a secret in bytes.
 const SECRET_BYTES: usize = 32;
 
-/// The secret of a server. Its debug output does not show it.
+/// The secret of a server. Its `Debug` output does not contain the secret bytes.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(Bytes);
 
@@ -29,7 +29,7 @@ impl Secret {
     ///
     /// # Errors
     ///
-    /// If the system has no random bytes.
+    /// If the operating system does not provide random bytes.
     pub fn generate() -> Result<Self, EngineError> {
         let mut bytes = [0; SECRET_BYTES];
         getrandom::fill(&mut bytes).map_err(|error| EngineError::Random(error.to_string()))?;
@@ -40,7 +40,8 @@ impl Secret {
         Self(bytes.into())
     }
 
-    /// Returns the bytes of the secret; none if no server has been the sequencer yet.
+    /// Returns the bytes of the secret. In the database, the secret is empty until a server has been
+    /// the sequencer.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0

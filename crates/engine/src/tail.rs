@@ -1,15 +1,16 @@
 //! The tail: the newest committed batches, in memory.
 //!
 //! The tables lag behind the log by a fraction of a second. Until the changes of a batch are in the
-//! tables, every server keeps the batch and lays its changes over what it reads from the tables. It
-//! keeps a bounded number of further batches for watchers that are slightly behind.
+//! tables, every server keeps the batch in memory, and merges its changes into the results that the
+//! server reads from the tables. Each server also keeps a limited amount of older batches for watchers
+//! that are slightly behind.
 //!
 //! # Invariants
 //!
 //! * The tail contains every committed batch after `written_seq`, up to the last one that this server
-//!   knows. The tables contain all batches up to `written_seq`, and perhaps some later ones.
-//! * The revision, the batches and the index of the tail belong together: a reader sees all of a batch
-//!   or nothing.
+//!   knows. The tables contain all batches up to `written_seq`, and possibly some later batches.
+//! * The revision, the batches and the index of the tail change together, so a reader sees either all
+//!   changes of a batch or none of its changes.
 //!
 //! # Not here
 //!
@@ -28,25 +29,26 @@ use quorate_state::schema::{RecordKey, Revision};
 use crate::batch::Committed;
 use crate::term_id::TermId;
 
-/// The bytes of batches kept for watchers after they are in the tables.
+/// Maximum number of bytes of batches that are kept for watchers although they are already in the
+/// tables.
 const HISTORY_BYTES_MAX: usize = 32 << 20;
 
 /// The positions and revisions that a server has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// The last committed batch known to this server.
+    /// The position of the last committed batch that this server knows.
     pub(crate) seq: u64,
-    /// The term of that batch.
+    /// The term of the last committed batch that this server knows.
     pub(crate) term: TermId,
     /// The newest revision.
     pub(crate) revision: i64,
     /// The compacted revision, or -1.
     pub(crate) compacted: i64,
-    /// The last batch known to be in the tables.
+    /// The position of the last batch that is known to be in the tables.
     pub(crate) written_seq: u64,
-    /// The number of the last request.
+    /// The number of the last request in the committed batches.
     pub(crate) index: u64,
-    /// How often this server has restarted its replica from the tables.
+    /// The number of times that this server has restarted its replica from the tables.
     pub(crate) restarts: u64,
 }
 
@@ -59,13 +61,14 @@ pub(crate) struct Tail {
 #[derive(Debug)]
 struct Inner {
     position: Position,
-    /// The revision after that of the last batch before `batches`.
+    /// The lowest revision from which on `batches` contains all changes.
     first_revision: i64,
     batches: VecDeque<Arc<Committed>>,
-    /// Bytes of all batches, and of those that are not in the tables.
+    /// Bytes of all batches in the tail. `unwritten_bytes` covers only the batches that are not in the
+    /// tables.
     byte_count: usize,
     unwritten_bytes: usize,
-    /// The versions of keys in batches that are not in the tables, oldest first.
+    /// For each key, its versions in the batches that are not in the tables, oldest first.
     index: BTreeMap<Bytes, VecDeque<Unwritten>>,
 }
 
@@ -75,11 +78,12 @@ struct Unwritten {
     record: Bytes,
 }
 
-/// A key of the tail as it was at some revision.
+/// A key that has a version in the tail, as it was at some revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Overlaid {
     pub(crate) key: Bytes,
-    /// The version at that revision; `None` if the key was deleted.
+    /// The revision and the record of the key's version at that revision, or `None` if the key was
+    /// deleted.
     pub(crate) live: Option<(Revision, Bytes)>,
 }
 
@@ -126,21 +130,22 @@ impl Tail {
         inner.forget_written(written);
     }
 
-    /// Notes that all batches up to `seq` are in the tables.
+    /// Records that all batches up to `seq` are in the tables.
     pub(crate) fn written(&self, seq: u64) {
         self.inner.write().forget_written(seq);
     }
 
-    /// Restarts from a position whose batches are all in the tables.
+    /// Empties the tail, and restarts it from a position up to which all batches are in the tables.
     pub(crate) fn reset(&self, position: Position) {
         let mut inner = self.inner.write();
         let restarts = inner.position.restarts + 1;
         *inner = Self::new(Position { restarts, ..position }).inner.into_inner();
     }
 
-    /// Moves the last batch known to be in the tables back to `written_seq`, because the database has lost
-    /// changes of the tables. `batches` are those after it, up to one that the tail contained when they were
-    /// read, and `first_revision` is the first revision after `written_seq`.
+    /// Moves the last batch known to be in the tables back to `written_seq`, because the database has
+    /// lost changes of the tables. `batches` are the batches after `written_seq`, up to a batch that
+    /// the tail contained when they were read. `first_revision` is the first revision after the batch
+    /// at `written_seq`.
     pub(crate) fn rewind(
         &self,
         written_seq: u64,
@@ -165,8 +170,8 @@ impl Tail {
         *inner = rewound;
     }
 
-    /// Returns the batches that are not in the tables yet, at most `bytes_max` bytes of them but at
-    /// least one.
+    /// Returns the oldest batches that are not in the tables yet: at most `bytes_max` bytes, but at
+    /// least one batch if there is any.
     pub(crate) fn unwritten(&self, bytes_max: usize) -> Vec<Arc<Committed>> {
         let inner = self.inner.read();
         let mut bytes = 0;
@@ -182,8 +187,8 @@ impl Tail {
             .collect()
     }
 
-    /// Returns the batches from the one that contains `revision` on, or `None` if the tail begins
-    /// later.
+    /// Returns the batch that contains `revision` and all later batches, or `None` if the tail begins
+    /// after `revision`.
     pub(crate) fn since(&self, revision: i64) -> Option<Vec<Arc<Committed>>> {
         let inner = self.inner.read();
         if revision > inner.position.revision {
@@ -201,8 +206,9 @@ impl Tail {
         self.inner.read().first_revision <= revision
     }
 
-    /// Returns the keys of a range that the tail overlays at `revision`, in key order, together with
-    /// the position at this moment.
+    /// Returns the keys of a range that have a version in the tail at `revision`, in key order,
+    /// together with the current position. These versions replace the rows of the tables. Without a
+    /// revision, the newest revision is used.
     pub(crate) fn overlay(
         &self,
         range: KeyRange<'_>,
@@ -266,7 +272,8 @@ impl Inner {
         self.trim();
     }
 
-    /// Drops the oldest batches that are in the tables.
+    /// Drops the oldest batches that are in the tables, until at most [`HISTORY_BYTES_MAX`] bytes of
+    /// such batches remain.
     fn trim(&mut self) {
         while self.byte_count - self.unwritten_bytes > HISTORY_BYTES_MAX
             && let Some(oldest) = self.batches.pop_front()

@@ -1,10 +1,10 @@
 //! The identity of a term of the sequencer.
 //!
-//! The epoch alone does not identify a term. A database that loses committed rows, for example by a
-//! failover to an asynchronous standby, may also lose the row with the newest epoch, and then gives the
-//! same epoch to another server. Therefore each term has a random number as well. A batch names the term
-//! that appended it, so two batches at the same position of the log belong to the same history exactly if
-//! they belong to the same term.
+//! The epoch alone does not identify a term. A database that loses committed rows, for example in a
+//! failover to an asynchronous standby, may also lose the row with the newest epoch, and then assign
+//! the same epoch to another server. Therefore each term has a random number as well. A batch names the
+//! term that appended it, so two batches at the same position of the log belong to the same history
+//! exactly if they belong to the same term.
 
 use crate::error::EngineError;
 
@@ -13,7 +13,8 @@ use crate::error::EngineError;
 pub(crate) struct TermId {
     /// The number of the term. It increases, unless the database loses rows.
     pub(crate) epoch: u64,
-    /// The random number of the term; 0 in batches of versions that had none.
+    /// The random number of the term. It is 0 in batches from Quorate versions that did not use this
+    /// number.
     pub(crate) nonce: i64,
 }
 
@@ -25,7 +26,7 @@ impl TermId {
         Ok(i64::from_le_bytes(bytes))
     }
 
-    /// Returns the identity in two adjacent columns of a row.
+    /// Reads the identity from two adjacent columns of a row, beginning at column `first`.
     pub(crate) fn of_columns(row: &tokio_postgres::Row, first: usize) -> Self {
         let epoch = row.get::<_, i64>(first).cast_unsigned();
         Self { epoch, nonce: row.get(first + 1) }

@@ -1,11 +1,11 @@
 //! The URL of the database, and the credentials that belong to it.
 //!
 //! The URL has the form of libpq: `postgres://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETER=VALUE`.
-//! Several hosts are separated by commas, and then the first one that accepts writes is used.
-//! In addition to the parameters of the protocol's client, `schema` selects one of several keyspaces
-//! in the same database, and `sslmode`, `sslrootcert`, `sslcert`, `sslkey` and `passfile` have the
-//! meaning that they have for libpq. Missing credentials come from the environment variables
-//! `PGUSER`, `PGPASSWORD` and `PGPASSFILE`.
+//! Several hosts are separated by commas, and the first host that accepts writes is used. In addition
+//! to the parameters of the client library, `schema` selects one of several keyspaces in the same
+//! database, and `sslmode`, `sslrootcert`, `sslcert`, `sslkey` and `passfile` have the same meaning as
+//! in libpq. Missing credentials come from the environment variables `PGUSER`, `PGPASSWORD` and
+//! `PGPASSFILE`.
 //!
 //! # Invariants
 //!
@@ -18,14 +18,14 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
-/// The schema used if the URL names none.
+/// Name of the schema if the URL does not specify one.
 const SCHEMA_DEFAULT: &str = "quorate";
 /// The time limit for a connection attempt to one host, unless the URL sets `connect_timeout`.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// After this time without an acknowledgement, the operating system closes a connection.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
-/// How the server's certificate is checked.
+/// Whether TLS is used, and how the database server's certificate is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verification {
     /// TLS is not used.
@@ -38,7 +38,7 @@ pub(crate) enum Verification {
     Full,
 }
 
-/// Where the database is, and how to log in.
+/// The hosts of the database, the schema, and the credentials.
 #[derive(Clone)]
 pub struct DatabaseUrl {
     pub(crate) config: Config,
@@ -48,10 +48,10 @@ pub struct DatabaseUrl {
     pub(crate) client_certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// The URL is invalid.
+/// The reason why a database URL is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum UrlError {
-    /// The text is not a URL of a database.
+    /// The text is not a valid database URL.
     #[error(
         "the database URL is not valid; expected postgres://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETER=VALUE, \
          with special characters percent-encoded"
@@ -62,15 +62,15 @@ pub enum UrlError {
     Parameter {
         /// The name of the parameter.
         name: &'static str,
-        /// The problem.
+        /// A description of the problem.
         problem: String,
     },
-    /// The file with passwords cannot be read.
+    /// The password file cannot be read.
     #[error("cannot read the password file {}: {error}", path.display())]
     PasswordFile {
         /// The path of the file.
         path: PathBuf,
-        /// The reason.
+        /// The reason why the file cannot be read.
         error: std::io::Error,
     },
 }
@@ -164,7 +164,7 @@ impl fmt::Debug for DatabaseUrl {
 }
 
 impl Parameters {
-    /// Takes the parameters that this module interprets. Returns the others as they were written.
+    /// Extracts the parameters that this module interprets. Returns the other parameters unchanged.
     fn take(query: &str) -> Result<(Self, String), UrlError> {
         let mut taken = Self::default();
         let mut others = Vec::new();
@@ -185,7 +185,8 @@ impl Parameters {
     }
 }
 
-/// A schema's name is a part of every statement, so only plain names are accepted.
+/// Checks the name of a schema. The name is inserted into every statement without quotation marks, so
+/// only plain names are accepted.
 fn check_schema(schema: &str) -> Result<(), UrlError> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     let starts_plainly = schema.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
@@ -230,7 +231,7 @@ fn add_password(
     Ok(())
 }
 
-/// Returns the password of the first line that matches, in libpq's format
+/// Returns the password in the first matching line of a password file. The lines have libpq's format,
 /// `host:port:database:user:password`.
 fn password_in_file(path: &Path, config: &Config) -> Result<Option<String>, UrlError> {
     let text = std::fs::read_to_string(path)

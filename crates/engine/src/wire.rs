@@ -1,4 +1,4 @@
-//! The messages between servers: a request that only the sequencer can answer, and its answer.
+//! The messages between servers: questions that only the sequencer can answer, and the replies to them.
 //!
 //! # Invariants
 //!
@@ -18,35 +18,35 @@ use quorate_state::lease::LeaseRefusal;
 use crate::error::{EngineError, Indexed};
 use crate::sequencer::Outcome;
 
-/// A question to the sequencer.
+/// A question to the sequencer. Exactly one of the first three fields is set.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Question {
-    /// A request to apply.
+    /// The request that is to be applied.
     #[prost(message, optional, tag = "1")]
     pub(crate) request: Option<pb::InternalRaftRequest>,
-    /// A lease to renew.
+    /// The id of the lease that is to be renewed.
     #[prost(int64, optional, tag = "2")]
     pub(crate) renew: Option<i64>,
-    /// A lease whose lifetime is asked for.
+    /// The id of the lease whose lifetimes are requested.
     #[prost(int64, optional, tag = "3")]
     pub(crate) time_to_live: Option<i64>,
-    /// The user that renews the lease.
+    /// The name of the user who renews the lease.
     #[prost(string, tag = "4")]
     pub(crate) username: String,
-    /// The revision of users and roles that the user's token is valid for.
+    /// The revision of users and roles for which the user's token is valid.
     #[prost(uint64, tag = "5")]
     pub(crate) auth_revision: u64,
 }
 
-/// The answer.
+/// The reply of the sequencer.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Reply {
-    /// The error, as a number of [`Trouble`]; 0 if there is none.
+    /// The number of the error (see [`Trouble`]), or 0 if there is no error.
     #[prost(uint32, tag = "1")]
     pub(crate) trouble: u32,
     #[prost(string, tag = "2")]
     pub(crate) text: String,
-    /// The refusal; 0 if there is none.
+    /// The number of the refusal, or 0 if the request was not refused.
     #[prost(uint32, tag = "3")]
     refusal: u32,
     #[prost(message, optional, tag = "4")]
@@ -54,8 +54,8 @@ pub(crate) struct Reply {
     /// The lifetimes of a lease, in seconds. Absent if the lease does not exist.
     #[prost(message, optional, tag = "5")]
     pub(crate) lease: Option<LeaseTimes>,
-    /// The number of bytes that exceeds a limit, and the limit. If a key or name is too long, the number of
-    /// its kind follows.
+    /// The number of bytes that exceeds a limit, followed by the limit. If a key or name is too long, a
+    /// number for its kind (key, user name or role name) follows.
     #[prost(uint64, repeated, tag = "6")]
     excess: Vec<u64>,
 }
@@ -106,14 +106,14 @@ struct EncodedResponse {
     role_get: Option<pb::AuthRoleGetResponse>,
     #[prost(message, optional, tag = "16")]
     role_list: Option<pb::AuthRoleListResponse>,
-    /// The header of a response that consists of a header.
+    /// The header of a response that consists only of a header.
     #[prost(message, optional, tag = "17")]
     done: Option<pb::ResponseHeader>,
     #[prost(bool, tag = "18")]
     is_empty: bool,
 }
 
-/// The numbers of errors.
+/// The numbers that stand for errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     NotSequencer = 1,
@@ -202,7 +202,8 @@ impl Reply {
                 };
                 Some(EngineError::KeyTooLong { what, bytes, bytes_max })
             }
-            // An error that this version does not know may mean anything.
+            // A number that this version does not define may stand for any error, so the request may
+            // have been applied.
             _ => Some(EngineError::OutcomeUnknown),
         }
     }

@@ -1,16 +1,16 @@
-//! Why a statement failed, and whether it may be repeated.
+//! Classifies the errors of statements, and decides whether a statement may be repeated.
 
 use quorate_tls::SetupError;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
-/// The database did not execute a statement, or did not answer.
+/// The database did not execute a statement, or did not respond.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseFault {
     /// No connection could be established.
     #[error("cannot connect to the database at {hosts}: {reason}")]
     Unreachable {
-        /// The hosts.
+        /// The hosts of the database.
         hosts: String,
         /// The reason, without credentials.
         reason: String,
@@ -29,7 +29,7 @@ pub enum DatabaseFault {
     /// The user lacks a privilege.
     #[error("the user of the database lacks a privilege: {0}")]
     Privilege(String),
-    /// The server is a standby, or its default is read-only.
+    /// The database server is a standby, or its sessions are read-only by default.
     #[error("the database is read-only, as a standby is: {0}; connect to the primary")]
     ReadOnly(String),
     /// The database server has no disk space.
@@ -38,19 +38,19 @@ pub enum DatabaseFault {
     /// The database server accepts no more connections.
     #[error("the database server accepts no more connections: {0}")]
     Connections(String),
-    /// The tables were made by a newer version.
+    /// The tables have the format of a newer version.
     #[error(
         "the tables of schema {schema} have format {found}, and this version supports {supported}; use the newer version"
     )]
     NewerFormat {
-        /// The schema.
+        /// The name of the schema.
         schema: String,
         /// The format of the tables.
         found: i32,
         /// The newest supported format.
         supported: i32,
     },
-    /// Another transaction got in the way. The transaction had no effect and may be repeated.
+    /// The transaction conflicted with a concurrent one. It had no effect and may be repeated.
     #[error("a concurrent transaction interfered: {0}")]
     Conflict(String),
     /// The connection was lost or the time limit was exceeded, so the outcome is unknown.
@@ -59,23 +59,24 @@ pub enum DatabaseFault {
     /// The database refused a statement for another reason.
     #[error("the database refused a statement: {message} (SQLSTATE {code})")]
     Statement {
-        /// The code.
+        /// The SQLSTATE code.
         code: String,
-        /// The message.
+        /// The message of the database server.
         message: String,
     },
     /// The content of a table is invalid.
     #[error("table {table}: {problem}")]
     Content {
-        /// The table.
+        /// The name of the table.
         table: &'static str,
-        /// The problem.
+        /// A description of the problem.
         problem: String,
     },
 }
 
 impl DatabaseFault {
-    /// Classifies an error of the client. Messages of the server contain no credentials.
+    /// Classifies an error of the client library. The messages of the database server contain no
+    /// credentials, so they are kept.
     pub(crate) fn of(error: &Error) -> Self {
         let Some(refused) = error.as_db_error() else {
             return Self::Lost(causes(error));
@@ -117,7 +118,8 @@ impl DatabaseFault {
         matches!(self, Self::Conflict(_))
     }
 
-    /// Returns whether a later attempt with a new connection may succeed without an operator.
+    /// Returns whether a later attempt with a new connection may succeed without an operator's
+    /// intervention.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         match self {
@@ -138,8 +140,8 @@ impl DatabaseFault {
     }
 }
 
-/// Returns whether the server ends the connection with this code, or does not know whether it has
-/// executed the statement.
+/// Returns whether an error with this code means that the server ends the connection, or that it is
+/// unknown whether the server has executed the statement.
 fn ends_session(code: &str) -> bool {
     // Classes 08 and 57P: the server is shutting down, starting up or crashing. 25P03: the session
     // was idle in a transaction. 40003: the outcome is unknown.

@@ -7,34 +7,36 @@
 //! | `newest` | the newest version of every key, deleted or not | `key` |
 //! | `facts` | rows of leases, users, roles, alarms and versions | `bucket, key` |
 //! | `progress` | one row: the last batch whose changes are in the tables, and the compacted revision | `id` |
-//! | `sequencer` | one row: the server that may commit, its term, until when, and how others reach it | `id` |
+//! | `sequencer` | one row: the sequencer, its term, its address and secret, and the end of its lease on the role | `id` |
 //! | `servers` | the servers of this keyspace | `id` |
 //! | `format` | one row: the format of the tables, and the id of the keyspace | `id` |
 //!
-//! A commit is one row of `log`. The other tables are written from the log afterwards, so a
-//! transaction that spans the shards of a distributed database is never a part of a commit. The big
-//! tables are `versions` and `newest`, and their primary keys begin with the key.
+//! A commit is one row of `log`. The other tables are written from the log afterwards, so no commit
+//! requires a transaction that spans several shards of a distributed database. The largest tables are
+//! `versions` and `newest`, whose primary keys begin with the key.
 //!
 //! # Invariants
 //!
-//! * Every statement can be repeated, so that servers that start at the same time may all migrate.
+//! * Every statement can be repeated, so that several servers that start at the same time can all run
+//!   the migrations.
 
 use super::{Database, DatabaseFault, Session};
 
 /// The format that this version writes.
 const FORMAT: i32 = 2;
 
-/// The format of tables that were just created.
+/// The format of newly created tables, before the migrations.
 const FIRST_FORMAT: i32 = 1;
 
 /// The format of a keyspace whose import has not finished.
 const IMPORTING: i32 = 0;
 
-/// How often a migration is repeated because another server migrates at the same time.
+/// Maximum number of times that a migration is repeated because another server migrates at the same
+/// time.
 const ATTEMPTS_MAX: usize = 10;
 
-/// The statements that lead to each later format from the one before. They are never changed, because
-/// tables of every format may exist.
+/// For each later format, the statements that migrate tables from the previous format. Existing
+/// statements are never changed, because tables of every format may exist.
 const MIGRATIONS: &[(i32, &[&str])] = &[(
     2,
     // A server of format 1 that is still running ignores the new columns.
@@ -44,7 +46,7 @@ const MIGRATIONS: &[(i32, &[&str])] = &[(
     ],
 )];
 
-/// The first format.
+/// The statements that create the tables in the first format.
 const TABLES: &[&str] = &[
     "CREATE SCHEMA IF NOT EXISTS {s}",
     "CREATE TABLE IF NOT EXISTS {s}.format (id int PRIMARY KEY, format int NOT NULL, cluster_id bigint NOT NULL)",
@@ -65,7 +67,7 @@ const TABLES: &[&str] = &[
      address text NOT NULL, secret bytea NOT NULL, expires timestamptz NOT NULL)",
     "CREATE TABLE IF NOT EXISTS {s}.servers (id bigint PRIMARY KEY, name text NOT NULL, address text NOT NULL, \
      client_urls text NOT NULL, seen timestamptz NOT NULL)",
-    // Revision 1 is the empty keyspace.
+    // An empty keyspace has revision 1.
     "INSERT INTO {s}.log (seq, epoch, last_revision, batch) VALUES (0, 0, 1, '') ON CONFLICT DO NOTHING",
     "INSERT INTO {s}.progress (id, written_seq, compacted, records, bytes) VALUES (1, 0, -1, 0, 0) \
      ON CONFLICT DO NOTHING",
@@ -81,7 +83,7 @@ impl Database {
         loop {
             let session = self.connect().await?;
             match self.migrate_once(&session, new_id).await {
-                // Servers that create the same table at the same time may get in each other's way
+                // If several servers create the same table at the same time, the statement may fail
                 // even with IF NOT EXISTS.
                 Err(fault) if attempts < ATTEMPTS_MAX && is_concurrent(&fault) => attempts += 1,
                 other => return other,
@@ -90,7 +92,7 @@ impl Database {
     }
 
     /// Creates the tables, and marks the keyspace so that no server uses it until
-    /// [`Database::end_import`]. Removes what an interrupted import has written. Refuses a keyspace that a
+    /// [`Database::end_import`]. Removes the data of an interrupted import. Refuses a keyspace that a
     /// server has used.
     pub(crate) async fn begin_import(&self, new_id: i64) -> Result<(), DatabaseFault> {
         let session = self.connect().await?;
@@ -156,8 +158,8 @@ impl Database {
         Ok(row.map(|row| (row.get(0), row.get(1))))
     }
 
-    /// Creates the tables. The row in table `format` is added last, so if a server stops before, the next
-    /// one creates the missing tables.
+    /// Creates the tables. The row in table `format` is added last, so if a server stops earlier, the
+    /// next server creates the missing tables.
     async fn create_tables(
         &self,
         session: &Session,
@@ -170,14 +172,14 @@ impl Database {
             "INSERT INTO {s}.format (id, format, cluster_id) VALUES (1, $1, $2) ON CONFLICT DO NOTHING",
         );
         session.client().execute(&first, &[&FIRST_FORMAT, &new_id]).await?;
-        // Another server may have created the tables at the same time.
+        // The row is read again, because another server may have added it at the same time.
         self.found_format(session).await?.ok_or_else(|| DatabaseFault::Content {
             table: "format",
             problem: "the row is missing".to_owned(),
         })
     }
 
-    /// Executes the migrations from a format on.
+    /// Executes the migrations from format `from` to the newest format.
     async fn upgrade(&self, session: &Session, from: i32) -> Result<(), DatabaseFault> {
         for (_, texts) in MIGRATIONS.iter().filter(|(format, _)| *format > from) {
             for text in *texts {
@@ -188,12 +190,12 @@ impl Database {
     }
 }
 
-/// Returns whether another server that migrates may have caused the error: a conflict, or an object
-/// that exists by now.
+/// Returns whether the concurrent migration of another server may have caused the error: a conflict, or
+/// an object that already exists.
 fn is_concurrent(fault: &DatabaseFault) -> bool {
     match fault {
         DatabaseFault::Conflict(_) => true,
-        // unique_violation, duplicate_schema, duplicate_table, duplicate_object
+        // unique_violation, duplicate_schema, duplicate_table, duplicate_object, internal_error
         DatabaseFault::Statement { code, .. } => {
             ["23505", "42P06", "42P07", "42710", "XX000"].contains(&code.as_str())
         }

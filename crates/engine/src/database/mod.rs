@@ -1,14 +1,14 @@
 //! Connections to the database: a bounded pool, prepared statements, and classified errors.
 //!
-//! A [`Session`] is one connection. The sequencer's commits, its table writer and the log follower
-//! have a session each. Reads borrow sessions from the pool, which opens at most
-//! [`SESSIONS_MAX`] and makes further reads wait.
+//! A [`Session`] is one connection. The task that commits batches, the task that writes the tables, and
+//! the log's follower each have a session of their own. Reads borrow sessions from the pool, which
+//! opens at most [`SESSIONS_MAX`] sessions. While all of these are in use, further reads wait.
 //!
 //! # Invariants
 //!
-//! * A session on which a statement was interrupted is closed, never returned to the pool, because the
-//!   next statement would wait for the interrupted one. The database ends a statement whose connection
-//!   is closed.
+//! * A session on which a statement was interrupted is closed and never returned to the pool, because
+//!   the next statement would wait for the interrupted one. The database ends a statement whose
+//!   connection is closed.
 //!
 //! # Not here
 //!
@@ -42,41 +42,43 @@ use crate::url::{DatabaseUrl, Verification};
 const SESSIONS_MAX: usize = 16;
 
 /// The time limit for one statement. It is longer than a failover of the database usually takes, and
-/// shorter than the time after which an operator would look.
+/// shorter than the time after which an operator would investigate.
 pub(crate) const STATEMENT_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The additional time for each mebibyte that a statement sends, so that a large batch reaches the
-/// database over a slow network. Otherwise it would be sent again and again.
+/// Additional time limit for each mebibyte that a statement sends. Without it, a large batch could
+/// exceed the time limit at every attempt on a slow network.
 const MEBIBYTE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The maximum number of records that one statement writes or removes. A deletion may change millions
 /// of keys, and one statement for all of them would exceed the time limit however often it is repeated.
 pub(crate) const STATEMENT_RECORDS_MAX: usize = 2_000;
 
-/// How often a read is repeated because a concurrent transaction prevented it.
+/// Maximum number of times that a read is repeated because it conflicts with a concurrent transaction.
 const CONFLICTS_MAX: u32 = 10;
 
-/// The time before the first repetition of such a read. It grows with each repetition.
+/// Pause before a read is repeated for the first time because of a conflict. The pause grows with each
+/// repetition.
 const CONFLICT_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The settings of every session.
 const SETTINGS: [&str; 5] = [
     // Compiling a statement to machine code takes PostgreSQL longer than executing it.
     "SET jit = off",
-    // The rows that a suspended server has locked are unlocked, so that another one can take over.
+    // If a server is suspended during a transaction, its rows are unlocked after 5 seconds, so that
+    // another server can take over.
     "SET idle_in_transaction_session_timeout = '5s'",
     // A connection to a server whose machine or network has failed is closed after 15 seconds.
     "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 2",
     // A commit that is acknowledged before it is on disk can be lost in a crash.
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
-    // A statement whose client has closed the connection is ended.
+    // The database ends a statement whose client has closed the connection.
     "SET client_connection_check_interval = '1s'",
 ];
 
 /// The parameters of a statement.
 pub(crate) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// The database of one keyspace.
+/// The connections to the database of one keyspace.
 #[derive(Debug)]
 pub(crate) struct Database {
     url: DatabaseUrl,
@@ -98,8 +100,8 @@ pub(crate) struct Session {
     is_warned: Arc<AtomicBool>,
 }
 
-/// A session of the pool. It is closed unless [`Lent::give_back`] is called, because a read that is
-/// cancelled leaves its statement running.
+/// A session that is borrowed from the pool. It is closed unless [`Lent::give_back`] is called, because
+/// a cancelled read leaves its statement running on the session.
 #[derive(Debug)]
 struct Lent<'a> {
     session: Session,
@@ -157,7 +159,7 @@ impl Database {
         let prepared = Mutex::default();
         let session = Session { client, prepared, schema, connection, is_warned };
         for setting in SETTINGS {
-            // Some databases do not know all settings.
+            // Some databases do not support all settings, so a refused setting is ignored.
             match session.batch(setting).await {
                 Ok(()) | Err(DatabaseFault::Statement { .. }) => {}
                 Err(fault) => return Err(fault),
@@ -166,7 +168,8 @@ impl Database {
         Ok(session)
     }
 
-    /// Moves the bytes of a connection, and reports notifications and warnings.
+    /// Starts a task that drives a connection, and that reports the notifications and warnings of the
+    /// database.
     fn drive<S, T>(
         &self,
         mut connection: tokio_postgres::Connection<S, T>,
@@ -178,7 +181,8 @@ impl Database {
     {
         let (reported, is_warned) = (Arc::clone(&self.batch_reported), Arc::clone(is_warned));
         tokio::spawn(async move {
-            // The error of a connection also reaches the statements that wait for an answer.
+            // An error of the connection is ignored here, because the waiting statements receive it,
+            // too.
             while let Some(Ok(message)) =
                 std::future::poll_fn(|cx| connection.poll_message(cx)).await
             {
@@ -210,8 +214,9 @@ impl Database {
         Ok(Lent { session, database: self, _permit: permit })
     }
 
-    /// Executes a statement that only reads, on a borrowed session. If the database interrupted it, it is repeated once
-    /// with a new session, because an idle connection may have been closed long ago.
+    /// Executes a read-only statement on a borrowed session. If the statement fails with a transient
+    /// fault, it is repeated once. After a lost connection, all idle sessions are closed first, because
+    /// their connections may also have been closed long ago.
     pub(crate) async fn query(
         &self,
         statement: Statement,
@@ -263,7 +268,7 @@ impl Session {
         limited(self.client.query(&prepared, parameters)).await
     }
 
-    /// Returns the only row of a statement, if there is one.
+    /// Like [`Session::query`], for a statement that returns at most one row.
     pub(crate) async fn query_opt(
         &self,
         statement: Statement,
@@ -272,9 +277,9 @@ impl Session {
         Ok(self.query(statement, parameters).await?.into_iter().next())
     }
 
-    /// Returns the rows of a statement that only reads and is not a part of a transaction. Such a statement is
-    /// repeated if a concurrent transaction prevented it. In PostgreSQL this never happens, but CockroachDB
-    /// and YugabyteDB report such conflicts for single reads, too.
+    /// Returns the rows of a read-only statement that is not part of a transaction. The statement is
+    /// repeated if it conflicts with a concurrent transaction. In PostgreSQL, a single read never
+    /// conflicts, but CockroachDB and YugabyteDB report conflicts for single reads, too.
     pub(crate) async fn read(
         &self,
         statement: Statement,
@@ -310,7 +315,8 @@ impl Session {
         self.execute_large(statement, parameters, 0).await
     }
 
-    /// Like [`Session::execute`], with a longer time limit for a statement whose parameters have this many bytes.
+    /// Like [`Session::execute`], with a longer time limit for a statement whose parameters have
+    /// `bytes` bytes.
     pub(crate) async fn execute_large(
         &self,
         statement: Statement,
@@ -339,7 +345,7 @@ impl Session {
             Ok(true) => self.batch("COMMIT").await.map(|()| true),
             Ok(false) => self.batch("ROLLBACK").await.map(|()| false),
             Err(fault) => {
-                // If the connection is lost, the server rolls back on its own.
+                // If the connection is lost, the database server rolls back automatically.
                 let (Ok(()) | Err(_)) = self.batch("ROLLBACK").await;
                 Err(fault)
             }
@@ -351,7 +357,7 @@ impl Session {
     }
 
     /// Returns whether the database has sent a warning since the last call. The warning of a statement
-    /// arrives before its result.
+    /// arrives before the result of the statement.
     pub(crate) fn take_warning(&self) -> bool {
         self.is_warned.swap(false, Ordering::AcqRel)
     }
@@ -374,8 +380,8 @@ impl Session {
     }
 }
 
-/// Returns whether the client has closed a new connection because the server is read-only. The client reports this as an
-/// I/O error.
+/// Returns whether the client library has closed a new connection because the server is read-only. The
+/// library reports this as an I/O error.
 fn refuses_writes(error: &tokio_postgres::Error) -> bool {
     let source = std::error::Error::source(error);
     let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
@@ -389,7 +395,7 @@ impl Drop for Session {
 }
 
 impl Lent<'_> {
-    /// Returns the session, on which no statement is running, to the pool.
+    /// Returns the session to the pool. No statement may be running on the session.
     fn give_back(self) {
         if !self.session.is_closed() {
             self.database.idle.lock().push(self.session);

@@ -6,60 +6,65 @@
 /// A statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Statement {
-    /// Appends a batch to the log. Changes nothing if its position is taken, its predecessor is not the
-    /// last batch that this server knows, or the term has ended.
-    /// The lock makes a server that raises the epoch wait for the end of this statement, and this
-    /// statement see an epoch that was raised before.
+    /// Appends a batch to the log. Has no effect if the position is taken, if the batch at the previous
+    /// position is not the last batch that this server knows, or if the term has ended. The statement
+    /// locks the row that contains the term. Because of this lock, a server that raises the epoch waits
+    /// for the end of this statement, and this statement sees an epoch that was raised earlier.
     AppendLog,
     /// Appends the batch that ends an import.
     AppendImport,
-    /// Reads the batches after a position, and the last batch that is in the tables. The first row is the
-    /// batch at the position itself, without its content, which shows whether the log still contains it.
+    /// Reads the batches after a position, and the position of the last batch that is in the tables.
+    /// The first row is the batch at the start position, without its content. It shows whether the log
+    /// still contains that batch.
     ReadLog,
     /// Reads the batch at a position.
     ReadBatch,
-    /// Reads batches from the first one that ends at or after a revision, and the compacted revision.
+    /// Reads batches, beginning with the first batch whose last revision is not below a given revision,
+    /// and reads the compacted revision.
     ReadLogFromRevision,
     /// Reads the term of the batch at a position.
     TermInLog,
-    /// Reads what is written to the tables.
+    /// Reads the position of the last batch that is in the tables, the compacted revision, and the
+    /// number and bytes of all versions.
     ReadProgress,
-    /// Claims the next part of the log for writing to the tables.
+    /// Moves the position of the last batch that is in the tables to the end of the next part of the
+    /// log. Has no effect if the position has moved already.
     AdvanceProgress,
-    /// Adds versions.
+    /// Adds versions to table `versions`.
     AddVersions,
-    /// Sets the newest versions of keys.
+    /// Sets the newest versions of keys in table `newest`.
     SetNewest,
-    /// Sets rows.
+    /// Inserts or updates rows of table `facts`.
     SetFacts,
-    /// Removes rows.
+    /// Removes rows of table `facts`.
     DeleteFacts,
-    /// Reads all rows.
+    /// Reads all rows of table `facts`.
     ReadFacts,
     /// Reads the keys that are attached to leases.
     ReadAttachments,
-    /// Reads the newest versions of live keys, without records.
+    /// Reads the newest versions of those given keys that are live, without records.
     NewestFacts,
-    /// Reads the newest versions of live keys.
+    /// Reads the newest versions of those given keys that are live, with records.
     NewestWhole,
-    /// Reads a page of the newest versions in a range of live keys, without records.
+    /// Reads a page of the newest versions of the live keys in a range, without records.
     NewestFactsIn(End),
-    /// Reads a page of the newest versions in a range of live keys.
+    /// Reads a page of the newest versions of the live keys in a range, with records.
     NewestWholeIn(End),
-    /// Reads a page of all versions of the keys in a range, oldest first, after a version.
+    /// Reads a page of all versions of the keys in a range, ordered by key and revision. The page
+    /// begins after a given version.
     VersionsIn(End),
     /// Reads the version of a key at a revision, and the compacted revision.
     VersionAt,
     /// Reads the keys of a range as they were at a revision.
     RangeAt {
-        /// The end of the range.
+        /// How the range ends.
         end: End,
         /// Whether records are read.
         whole: bool,
-        /// Whether the last keys come first.
+        /// Whether the keys are in descending order.
         descending: bool,
     },
-    /// Counts the live keys of a range at a revision, without the given keys.
+    /// Counts the keys of a range that are live at a revision, except the given keys.
     CountAt(End),
     /// Reads the compacted revision.
     Compacted,
@@ -67,34 +72,34 @@ pub(crate) enum Statement {
     TakeRole,
     /// Extends the lease on the role.
     RenewRole,
-    /// Gives the role up.
+    /// Gives up the role.
     LeaveRole,
     /// Reads the current sequencer.
     ReadRole,
-    /// Announces a compaction to readers of the tables.
+    /// Stores the compacted revision, so that readers of the tables notice the compaction.
     AnnounceCompaction,
     /// Reads the oldest batches whose garbage a compaction removes.
     ReadGarbage,
     /// Removes superseded versions.
     DeleteVersions,
-    /// Removes deleted keys.
+    /// Removes deleted keys from table `newest`.
     DeleteNewest,
-    /// Removes batches whose garbage is removed.
+    /// Removes batches from the log after their garbage has been removed.
     DeleteLog,
-    /// Counts removed versions.
+    /// Subtracts removed versions from the stored number and bytes of all versions.
     CountRemoved,
-    /// Announces this server.
+    /// Inserts or updates this server in table `servers`.
     AnnounceServer,
     /// Reads all servers.
     ReadServers,
     /// Removes a server.
     RemoveServer,
-    /// Wakes servers that wait for batches.
+    /// Notifies the other servers of a new batch.
     Notify,
-    /// Returns whether a compaction has something left to remove.
+    /// Returns whether a compaction has not removed all of its garbage yet.
     HasGarbage,
-    /// Reads all records up to a revision, in the order of their revisions, each with whether it is
-    /// the visible change of its key at that revision.
+    /// Reads all records up to a revision, in revision order. The last column of a record is whether
+    /// the record is the visible change of its key at that revision.
     Records,
     /// Returns whether any key is visible at a revision.
     IsAnyVisible,
@@ -103,15 +108,16 @@ pub(crate) enum Statement {
 /// How a range of keys ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum End {
-    /// Before a key.
+    /// The range ends before a key.
     Before,
-    /// After the last key.
+    /// The range has no upper bound.
     Open,
 }
 
 impl End {
-    /// Returns the condition on column `key`. The start is parameter 1, and the end parameter 2. A
-    /// range without an end uses parameter 2, too, so that all ranges have the same parameters.
+    /// Returns the condition on column `key`. Parameter 1 is the start of the range, and parameter 2 is
+    /// its end. The condition of a range without an end also refers to parameter 2, so that all ranges
+    /// have the same parameters.
     const fn condition(self) -> &'static str {
         match self {
             Self::Before => "n.key >= $1 AND n.key < $2",
@@ -120,7 +126,8 @@ impl End {
     }
 }
 
-/// The state of a key at revision `$3`: its newest version, unless it is newer than that revision.
+/// The state of a key at revision `$3`. This is the newest version of the key, unless that version is
+/// newer than the revision. In that case, the version is looked up in table `versions`.
 const AT_REVISION: &str = "FROM {s}.newest n LEFT JOIN LATERAL (\
      SELECT v.mod_revision, v.sub, v.deleted, v.record FROM {s}.versions v \
      WHERE n.mod_revision > $3 AND v.key = n.key AND v.mod_revision <= $3 \
@@ -338,7 +345,7 @@ impl Statement {
 
 /// The compacted revision, in the same snapshot as the rest of a statement.
 const COMPACTED: &str = "(SELECT p.compacted FROM {s}.progress p WHERE p.id = 1)";
-/// The first keys of a range.
+/// Limits a statement to the first keys of a range.
 const PAGE: &str = "ORDER BY n.key LIMIT $3";
 const NEWEST_FACTS: &str =
     "SELECT n.key, n.mod_revision, n.sub, n.create_revision, n.version FROM {s}.newest n";

@@ -15,13 +15,13 @@ use tokio_postgres::tls::{self, ChannelBinding, MakeTlsConnect, TlsConnect};
 
 use crate::url::{DatabaseUrl, Verification};
 
-/// Performs the handshakes.
+/// Creates the TLS connections to the database.
 #[derive(Clone, Debug)]
 pub(super) struct DatabaseTls {
     connector: Connector,
 }
 
-/// The handshakes with one host.
+/// Performs the TLS handshake with one host.
 #[derive(Debug)]
 pub(super) struct HostTls {
     connector: Connector,
@@ -33,7 +33,7 @@ pub(super) struct HostTls {
 pub(super) struct Encrypted<S>(TlsStream<S>);
 
 impl DatabaseTls {
-    /// Creates the connector that a URL describes. Reads all files once.
+    /// Creates the connector that a URL describes. Reads all certificate files once.
     pub(super) fn new(url: &DatabaseUrl) -> Result<Self, SetupError> {
         let trust = url.root_certificate.clone().map_or(Trust::System, Trust::File);
         let check = match url.verification {

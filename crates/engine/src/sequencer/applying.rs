@@ -2,10 +2,11 @@
 //!
 //! # Invariants
 //!
-//! * The state may be ahead of the log by two batches: the one that is being committed, and the next
-//!   one. If a commit fails, the term ends and the state is dropped.
-//! * The working set is replaced only while all applied batches are committed, because the keys that
-//!   they changed can be loaded only then.
+//! * The state may be ahead of the log by at most three batches: one that is being committed, one in
+//!   the queue, and one that is being applied. If a commit fails, the term ends and the state is
+//!   dropped.
+//! * The working set is replaced only when all applied batches are committed, because changed keys can
+//!   be loaded from the database only after the commit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,42 +29,43 @@ use crate::loading::Loader;
 use crate::needs::{Coverage, Needs};
 use crate::replica::Replica;
 
-/// A working set with this many bytes is replaced.
+/// Number of bytes above which a working set is replaced.
 const WORKING_SET_BYTES_MAX: usize = 64 << 20;
-/// A working set with this many loaded keys is replaced.
+/// Number of individually loaded keys above which a working set is replaced.
 const WORKING_SET_KEYS_MAX: usize = 200_000;
-/// A batch whose answers list this many keys accepts no more requests, because its answers are in memory
-/// until it is committed.
+/// Number of keys in the responses of a batch at which the batch accepts no more requests. It is
+/// limited because the responses stay in memory until the batch is committed.
 const ANSWERED_KEYS_MAX: usize = 200_000;
-/// The bytes of batches that may wait for the tables. Beyond that, requests wait.
+/// Maximum number of bytes of committed batches that have not been written to the tables yet. Above it,
+/// new requests wait.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
-/// An applied batch, on its way to the log.
+/// An applied batch that is to be appended to the log.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// Its position among the applied batches of the term.
+    /// The batch's number among the applied batches of the term.
     pub(super) number: u64,
     pub(super) draft: Draft,
     pub(super) last_revision: i64,
     pub(super) replies: Replies,
-    /// A compaction that the batch accepts.
+    /// The newest compaction that a request of the batch has started, if any.
     pub(super) compaction: Option<Compaction>,
 }
 
-/// The callers of a batch, with their outcomes once the batch is committed. If they are dropped, the
-/// callers learn that the outcome is unknown, because the batch may be in the log.
+/// The callers of a batch, with the outcomes that they receive once the batch is committed. If this
+/// value is dropped earlier, the callers receive `OutcomeUnknown`, because the batch may be in the log.
 #[derive(Debug)]
 pub(super) struct Replies {
     replies: Vec<(oneshot::Sender<Outcome>, Outcome)>,
 }
 
 impl Replies {
-    /// Returns the number of requests.
+    /// Returns the number of requests in the batch.
     pub(super) fn count(&self) -> u64 {
         self.replies.len() as u64
     }
 
-    /// Sends the outcomes.
+    /// Sends the outcomes to the callers.
     pub(super) fn send(mut self) {
         for (reply, outcome) in self.replies.drain(..) {
             // The caller may have stopped waiting.
@@ -71,7 +73,8 @@ impl Replies {
         }
     }
 
-    /// Reports that another server is the sequencer, and nothing was applied.
+    /// Reports to the callers that another server is the sequencer, and that their requests were not
+    /// applied.
     pub(super) fn refuse(mut self) {
         for (reply, _) in self.replies.drain(..) {
             let (Ok(()) | Err(_)) = reply.send(Err(EngineError::SequencerChanged));
@@ -94,21 +97,22 @@ pub(super) struct Applying {
     pub(super) replica: Arc<Replica>,
     pub(super) jobs: mpsc::Receiver<Job>,
     pub(super) prepared: mpsc::Sender<Prepared>,
-    /// The number of the last prepared batch that is committed.
+    /// The number of the last committed batch.
     pub(super) committed: watch::Receiver<u64>,
-    /// Changes whenever the tables have caught up a bit.
+    /// Changes whenever batches have been written to the tables.
     pub(super) written: watch::Receiver<u64>,
-    /// The size of the keyspace, for the quota.
+    /// The bytes of all versions in the tables, which the quota limits.
     pub(super) stored_bytes: Arc<AtomicU64>,
     pub(super) epoch: u64,
     pub(super) index: u64,
     pub(super) server_id: u64,
     pub(super) coverage: Coverage,
-    /// The maximum memory of the keys that one batch of requests needs.
+    /// Maximum memory for the keys and values that one batch of requests needs, in bytes.
     pub(super) load_bytes_max: usize,
     pub(super) number: u64,
     /// The number of the last batch whose application has begun. It is set before the batch changes the
-    /// state, so a reader of the state knows which batch it must wait for.
+    /// state, so a reader of the state knows which batch must be committed before the changes that it
+    /// has seen are durable.
     pub(super) begun: Arc<AtomicU64>,
     pub(super) metrics: Arc<Metrics>,
 }
@@ -121,8 +125,8 @@ struct Waiting {
 }
 
 impl Applying {
-    /// Runs until the term ends: the queue of requests or that of batches is closed, or the database
-    /// fails.
+    /// Runs until the term ends, because the queue of requests or the queue of batches is closed, or
+    /// because the database fails.
     pub(super) async fn run(mut self) -> Result<(), EngineError> {
         while let Some(first) = self.jobs.recv().await {
             let batch = self.collect(first);
@@ -134,7 +138,7 @@ impl Applying {
         Ok(())
     }
 
-    /// Takes the requests that wait, up to the limits of a batch.
+    /// Takes waiting requests from the queue, up to the limits of a batch.
     fn collect(&mut self, first: Job) -> Vec<Waiting> {
         let mut bytes = 0;
         let mut batch = Vec::new();
@@ -148,8 +152,8 @@ impl Applying {
         batch
     }
 
-    /// Divides a batch so that each request that reads older revisions is alone in its batch, because
-    /// it needs a new working set.
+    /// Divides a batch so that each request that reads older revisions forms a batch of its own,
+    /// because such a request needs a new working set.
     fn divide(&self, batch: Vec<Waiting>) -> Vec<Vec<Waiting>> {
         let mut parts: Vec<Vec<Waiting>> = Vec::new();
         let mut is_open = false;
@@ -188,7 +192,7 @@ impl Applying {
         }
     }
 
-    /// Loads the keys that are not loaded yet.
+    /// Loads the keys in `needs` that are not in the working set yet.
     async fn load(&mut self, mut needs: Needs) -> Result<(), EngineError> {
         self.coverage.take(&mut needs);
         let loader = Loader {
@@ -199,8 +203,8 @@ impl Applying {
         loader.load(&needs, self.state.store_mut()).await
     }
 
-    /// Applies requests that together need too many keys, beginning with an empty working set. A request
-    /// that needs too many keys alone is refused.
+    /// Applies requests one by one, because together they need too many keys. The working set is empty
+    /// at the start. A request that needs too many keys on its own is refused.
     async fn apply_one_by_one(&mut self, batch: Vec<Waiting>) -> Result<(), EngineError> {
         let mut is_empty = true;
         for waiting in batch {
@@ -234,7 +238,8 @@ impl Applying {
         Ok(())
     }
 
-    /// Applies requests until the answers list many keys, and sends them on as one batch.
+    /// Applies requests until their responses list [`ANSWERED_KEYS_MAX`] keys, and sends them to the
+    /// committing task as one batch.
     async fn apply_part(
         &mut self,
         rest: &mut (dyn Iterator<Item = Waiting> + Send),
@@ -271,7 +276,8 @@ impl Applying {
             replies.push((reply, Ok(outcome)));
         }
         self.count_operations();
-        // Events reach watchers from the committed batch.
+        // The changes are not needed here, because watchers receive their events from the committed
+        // batch.
         drop(self.state.take_changes());
         let changes = self.state.take_batch();
         let written_seq = self.replica.position().written_seq;
@@ -308,8 +314,8 @@ impl Applying {
         Ok(self.state.apply(entry, request)?)
     }
 
-    /// Raises the alarm that refuses further data, in the same batch as the request that exceeded the
-    /// quota.
+    /// Raises the NOSPACE alarm, which makes the state refuse further data, in the same batch as the
+    /// request that exceeded the quota.
     fn raise_no_space(&mut self) -> Result<(), EngineError> {
         let request = pb::AlarmRequest {
             action: pb::alarm_request::AlarmAction::Activate.into(),
@@ -336,7 +342,7 @@ impl Applying {
         Ok(())
     }
 
-    /// Waits while too much waits for the tables.
+    /// Waits while more than [`BACKLOG_BYTES_MAX`] bytes of batches are not in the tables yet.
     async fn wait_for_backlog(&mut self) -> Result<(), EngineError> {
         while self.replica.tail.unwritten_bytes() > BACKLOG_BYTES_MAX {
             self.written.changed().await.map_err(|_| EngineError::SequencerChanged)?;
@@ -345,7 +351,8 @@ impl Applying {
     }
 }
 
-/// Decodes a request, or answers that it cannot be decoded or stored.
+/// Decodes a request. If the request cannot be decoded or stored, sends the error to the caller and
+/// returns `None`.
 fn decoded(job: Job) -> Option<Waiting> {
     let Job { mut request, author, reply, .. } = job;
     if request.header.is_none() {
@@ -372,7 +379,8 @@ fn decoded(job: Job) -> Option<Waiting> {
     }
 }
 
-/// Applying a password in plain text is a fault of the state, so such a request is refused before.
+/// Returns whether a request contains a password in plain text. Such a request is refused before it is
+/// applied, because applying it would be a fault of the state.
 fn has_plain_password(command: &Command) -> bool {
     match command {
         Command::Auth(command) => command.has_plain_password(),

@@ -1,21 +1,21 @@
-//! Appends batches to the log, publishes them, and answers their requests.
+//! Appends batches to the log, publishes them, and sends the outcomes of their requests.
 //!
-//! The append is one `INSERT` whose primary key is the position in the log, and which inserts nothing
-//! if another server has begun a term, or if the log does not end with the batch before. If its outcome is
-//! unknown, because the connection was lost, the same row is inserted again. If nothing is inserted, the
-//! row at that position shows why: it was inserted by the first attempt if it has the term of this
-//! sequencer. Otherwise another server has replaced this one, or the database has lost batches. A term
-//! belongs to one server only, and a server uses each position once in a term, so nothing else needs to be
-//! compared.
+//! A batch is appended by one `INSERT`, whose primary key is the position in the log. The statement
+//! inserts nothing if another server has begun a term, or if the log does not end with the previous
+//! batch. If the outcome is unknown because the connection was lost, the same row is inserted again. If
+//! nothing is inserted then, the term of the row at that position shows the reason. If it is the term
+//! of this sequencer, the first attempt inserted the row. Otherwise, another server has replaced this
+//! sequencer, or the database has lost batches. It is sufficient to compare the terms, because a term
+//! belongs to one server only, and a server uses each position only once in a term.
 //!
 //! # Invariants
 //!
-//! * A batch that was found in the log after an interrupted append, or whose append caused a warning, is
-//!   acknowledged only after another write has succeeded without a warning. Under synchronous
-//!   replication, a row can become visible before a standby has it, if the session that inserted it was
-//!   interrupted while it waited for the standby. An administrator can also cancel this wait, and the
-//!   append then succeeds with a warning. A later write waits for the standby to receive everything
-//!   before it.
+//! * A batch that was found in the log after an interrupted append, or whose append caused a warning,
+//!   is acknowledged only after another write has succeeded without a warning. Under synchronous
+//!   replication, a row can become visible before a standby has received it, if the session that
+//!   inserted the row was interrupted while it waited for the standby. An administrator can also cancel
+//!   this wait; the append then succeeds with a warning. A later write waits until the standby has
+//!   received all earlier writes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ use crate::follower::Rounds;
 use crate::replica::Replica;
 use crate::term_id::TermId;
 
-/// The time after which a failed append is repeated.
+/// Pause before a failed append is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Appends rows to the log for one term.
@@ -43,12 +43,12 @@ pub(super) struct Appender {
     pub(super) term: TermId,
 }
 
-/// A row to append.
+/// A row that is to be appended to the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogRow<'a> {
-    /// The position.
+    /// The position of the row in the log.
     pub(super) seq: u64,
-    /// The term of the batch before.
+    /// The term of the previous batch in the log.
     pub(super) predecessor: TermId,
     pub(super) last_revision: i64,
     pub(super) batch: &'a [u8],
@@ -59,14 +59,16 @@ pub(super) struct LogRow<'a> {
 pub(super) enum Appended {
     /// The row is in the log.
     Done,
-    /// The term has ended, the position is taken by a row of another term, or the row before is missing.
+    /// The term has ended, the position is taken by a row of another term, or the previous row is
+    /// missing.
     Taken,
-    /// The term has ended or the row before is missing, and an earlier attempt may have appended the row.
+    /// The term has ended or the previous row is missing, and an earlier attempt may have appended the
+    /// row.
     Unknown,
 }
 
 impl Appender {
-    /// Appends a row at a position. Repeats the attempt until the outcome is known.
+    /// Appends a row at a position. Repeats the attempt until the database has reported a result.
     pub(super) async fn append(&mut self, row: LogRow<'_>) -> Result<Appended, DatabaseFault> {
         let mut is_repeated = false;
         loop {
@@ -120,8 +122,8 @@ impl Appender {
         let found = session.query_opt(Statement::TermInLog, &[&seq]).await?;
         match found.map(|found| TermId::of_columns(&found, 0)) {
             Some(found) if found == self.term => {}
-            // The successor may have compacted what an earlier attempt appended, or the database has
-            // lost it.
+            // An earlier attempt may have appended the row. Afterwards, the successor may have removed
+            // the row in a compaction, or the database may have lost it.
             None if is_repeated => return Ok(Appended::Unknown),
             Some(_) | None => return Ok(Appended::Taken),
         }
@@ -134,8 +136,9 @@ impl Appender {
     }
 }
 
-/// Waits until the standbys of a synchronous replication have everything that was committed before. Any
-/// write that succeeds has waited for the same standbys.
+/// Waits until the synchronous standbys have received everything that was committed before this call.
+/// The function executes a write without effect until it succeeds without a warning, because every
+/// write waits for the same standbys.
 async fn wait_for_standbys(session: &Session) -> Result<(), DatabaseFault> {
     loop {
         session.execute(Statement::CountRemoved, &[&0_i64, &0_i64]).await?;
@@ -153,9 +156,9 @@ pub(super) struct Committing {
     pub(super) prepared: mpsc::Receiver<Prepared>,
     pub(super) committed: watch::Sender<u64>,
     pub(super) compactions: watch::Sender<Option<Compaction>>,
-    /// The position of the last committed batch, which is of this term.
+    /// The position of the last committed batch, which belongs to this term.
     pub(super) seq: u64,
-    /// The restarts of the replica when the term began.
+    /// The number of restarts of the replica when the term began.
     pub(super) restarts: u64,
     /// Wakes the task that notifies other servers.
     pub(super) notify: Arc<tokio::sync::Notify>,
@@ -183,7 +186,8 @@ impl Committing {
                     replies.send();
                 }
                 Err(error) => {
-                    // Nothing of the batch is in the log if its position was taken.
+                    // With this error, the batch is not in the log, so the callers can send their
+                    // requests to the new sequencer.
                     if matches!(error, EngineError::SequencerChanged) {
                         replies.refuse();
                     }
@@ -195,8 +199,8 @@ impl Committing {
     }
 
     async fn commit(&mut self, draft: Draft, last_revision: i64) -> Result<(), EngineError> {
-        // The requests may have been applied to what the replica contained after a restart, which does not
-        // continue the state of this term.
+        // If the replica has restarted, the requests may have been applied to keys from after the
+        // restart, which do not continue the state of this term.
         if self.replica.position().restarts != self.restarts {
             return Err(EngineError::SequencerChanged);
         }
@@ -213,15 +217,17 @@ impl Committing {
         self.metrics.commit_duration.observe(started.elapsed());
         self.seq = seq;
         let mut batch = draft.committed(seq, self.appender.term, last_revision)?;
-        // The tail of this server knows more about the tables than it did when the batch was applied.
+        // The batch's own value is not used, because the tail has been informed about later writes to
+        // the tables since the batch was applied.
         batch.written_seq = 0;
         self.replica.publish_committed(&Arc::new(batch), self.restarts)?;
         self.notify.notify_one();
         Ok(())
     }
 
-    /// Confirms that no other server had become the sequencer when the requests of a batch without
-    /// changes arrived. Their answers then reflect everything committed before.
+    /// Confirms, for a batch without changes, that no other server had become the sequencer when the
+    /// requests of the batch arrived. If so, the responses reflect everything that was committed before
+    /// the requests arrived.
     async fn confirm(&self) -> Result<(), EngineError> {
         self.rounds.wait().await?;
         let position = self.replica.position();

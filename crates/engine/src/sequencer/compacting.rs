@@ -1,18 +1,20 @@
 //! Removes compacted versions from the tables, in small steps.
 //!
-//! The log lists exactly the changes since the last compaction, and each change makes the previous
-//! versions of its key garbage. So a compaction reads the log from its oldest batch on, removes the
-//! garbage of a few batches, and then those batches. Its cost depends on the changes since the last
-//! compaction, not on the number of keys, and the oldest batch in the log is its progress.
+//! The log contains exactly the changes since the last compaction, and each change turns the previous
+//! versions of its key into garbage. A compaction therefore reads the log, beginning with the oldest
+//! batch. In each step, it removes the garbage of a few batches, and then these batches from the log.
+//! The cost of a compaction depends on the number of changes since the last compaction, not on the
+//! number of keys. The oldest batch in the log shows the progress of the compaction.
 //!
 //! # Invariants
 //!
-//! * The compacted revision is in table `progress` before anything is removed, so a read that misses a
-//!   removed version notices it.
+//! * The compacted revision is in table `progress` before anything is removed, so a read that does not
+//!   find a removed version notices the compaction.
 //! * A batch is removed only if its changes are in the tables, a later batch stays in the log, and all
-//!   its revisions are below the compacted one. The statement that removes it checks this, because what
-//!   this server knows may be outdated if the database has lost rows.
-//! * A step that is repeated, or run by two servers, changes nothing more.
+//!   revisions of the batch are below the compacted revision. The statement that removes batches checks
+//!   these conditions, because the positions that this server knows may be outdated if the database has
+//!   lost rows.
+//! * If a step is repeated, or if two servers run it, the second execution has no effect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,23 +29,24 @@ use crate::database::{Database, DatabaseFault, STATEMENT_RECORDS_MAX, Session, S
 use crate::error::EngineError;
 use crate::replica::Replica;
 
-/// The number of batches whose garbage one step removes.
+/// Maximum number of batches whose garbage one step removes.
 const STEP_BATCHES: i64 = 16;
-/// The time after which a failed step is repeated.
+/// Pause before a failed step is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Removes garbage.
+/// The task that removes the garbage of compactions.
 pub(super) struct Compacting {
     database: Arc<Database>,
     replica: Arc<Replica>,
     /// The newest accepted compaction.
     accepted: watch::Receiver<Option<Compaction>>,
-    /// Changes whenever the tables have caught up a bit.
+    /// Changes whenever batches have been written to the tables.
     written: watch::Receiver<u64>,
     session: Option<Session>,
     /// The bytes of all versions in the tables.
     stored_bytes: Arc<AtomicU64>,
-    /// Whether a step was interrupted, so that it is unknown which bytes were removed.
+    /// Whether a step was interrupted, so that `stored_bytes` may be wrong and must be read from the
+    /// database again.
     is_size_unknown: bool,
 }
 
@@ -66,7 +69,7 @@ impl Compacting {
         }
     }
 
-    /// Runs until the term ends. It begins with what a former sequencer has left.
+    /// Runs until the term ends. Begins with the garbage that a former sequencer has not removed.
     pub(super) async fn run(mut self) -> Result<(), EngineError> {
         loop {
             let position = self.replica.position();
@@ -87,7 +90,7 @@ impl Compacting {
         }
     }
 
-    /// Waits until the batch with the compaction, and everything before it, is in the tables.
+    /// Waits until the batch with the compaction and all earlier batches are in the tables.
     async fn wait_written(&mut self, seq: u64) -> Result<(), EngineError> {
         while self.replica.position().written_seq < seq {
             self.written.changed().await.map_err(|_| EngineError::SequencerChanged)?;
@@ -116,8 +119,8 @@ impl Compacting {
         }
     }
 
-    /// Returns the session, which is not from the pool, because a step may be interrupted in a
-    /// transaction.
+    /// Returns the session of this task. It does not belong to the pool, because a step may be
+    /// interrupted during a transaction.
     async fn session(&mut self) -> Result<&Session, DatabaseFault> {
         let session = match self.session.take() {
             Some(session) => session,
@@ -126,9 +129,9 @@ impl Compacting {
         Ok(self.session.insert(session))
     }
 
-    /// Announces the compaction, and removes the garbage of the batch that contains its revision. The
-    /// batch itself stays, because watchers can read it. This happens first, so a compaction is complete
-    /// when no older batch is left.
+    /// Announces the compaction, and removes the garbage of the batch that contains the compacted
+    /// revision. The batch itself stays in the log, because watchers can still read it. Each step calls
+    /// this function first, so a compaction is complete when the log contains no older batch.
     async fn remove_last(&mut self, compacted: i64, written: i64) -> Result<(), DatabaseFault> {
         let session = self.session().await?;
         session.execute(Statement::AnnounceCompaction, &[&compacted]).await?;
@@ -152,15 +155,15 @@ impl Compacting {
         Ok(())
     }
 
-    /// Subtracts removed bytes from the stored ones.
+    /// Subtracts the bytes of removed versions from `stored_bytes`.
     fn subtract(&self, removed: u64) {
         let rest = |stored: u64| Some(stored.saturating_sub(removed));
-        // The closure always returns a value.
+        // The closure always returns a value, so the update does not fail.
         let (Ok(_) | Err(_)) =
             self.stored_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
     }
 
-    /// Removes the garbage of a few batches. Returns whether there may be more.
+    /// Removes the garbage of a few batches. Returns whether more garbage may be left.
     async fn step(&mut self, compacted: i64) -> Result<bool, DatabaseFault> {
         let progress = self.session().await?.query_opt(Statement::ReadProgress, &[]).await?;
         let Some(progress) = progress else { return Ok(false) };
@@ -206,7 +209,8 @@ async fn remove(
     Ok(removed)
 }
 
-/// Removes what these records make garbage. Returns the bytes of the removed versions.
+/// Removes the versions that these records turn into garbage. Returns the bytes of the removed
+/// versions.
 async fn remove_part(
     session: &Session,
     records: &[&Record],
@@ -216,7 +220,7 @@ async fn remove_part(
     let (mut dead_keys, mut dead_revisions) = (Vec::new(), Vec::new());
     for record in records {
         let revision = record.at.revision;
-        // A deletion below the compacted revision is garbage itself.
+        // A deletion below the compacted revision is itself garbage.
         let is_gone = record.at.tombstone && revision.main < compacted;
         keys.push(&record.key[..]);
         mod_revisions.push(revision.main);

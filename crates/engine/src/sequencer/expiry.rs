@@ -1,12 +1,12 @@
-//! Revokes leases that have expired.
+//! Revokes expired leases.
 //!
 //! # Invariants
 //!
-//! * A lease ends through a committed batch, so a sequencer that was replaced, and does not know it
-//!   yet, ends no lease: its batch is not committed.
-//! * A new sequencer gives every lease its full lifetime. Its predecessor answers a renewal only after
-//!   it has confirmed, by a round of the log, that the term of its successor had not begun. So no
-//!   lease ends earlier than a client was promised.
+//! * A lease ends only when a batch that revokes it is committed. A replaced sequencer can commit no
+//!   batch, so it ends no lease, even if it has not noticed its replacement yet.
+//! * A new sequencer gives every lease its full lifetime. A sequencer answers a renewal only after a
+//!   round of the follower has confirmed that no later term had begun when the lease was renewed. So no
+//!   lease ends earlier than the client was promised.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use super::{Author, Jobs};
 use crate::error::EngineError;
 use crate::replica::Replica;
 
-/// The interval between two scans.
+/// Interval between two scans for expired leases.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
-/// The maximum number of revocations in flight.
+/// Maximum number of concurrent revocations.
 const IN_FLIGHT_MAX: usize = 1_000;
 
 /// Revokes expired leases.
@@ -54,7 +54,7 @@ impl Expiry {
                 if let Ok(Err(EngineError::SequencerChanged)) = done {
                     return Err(EngineError::SequencerChanged);
                 }
-                // A lease whose revocation failed for another reason is found again by a later scan.
+                // If a revocation fails for another reason, a later scan finds the lease again.
             }
         }
     }

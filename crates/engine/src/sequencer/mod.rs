@@ -1,29 +1,30 @@
 //! The sequencer: the one server that orders requests and commits them.
 //!
-//! A term of the sequencer has three tasks, and a request passes through the first two:
+//! In a term of the sequencer, a request passes through the first two of these tasks. The third task
+//! then writes its changes to the tables:
 //!
 //! ```text
 //! requests ─► applying: load keys, State::apply ─► committing: append to the log, publish, answer
 //!                                                        └─► tail ─► writing: tables
 //! ```
 //!
-//! All requests that wait form the next batch, and the next batch is applied while the previous one
-//! is committed.
+//! All waiting requests form the next batch, and the next batch is applied while the previous batch is
+//! being committed.
 //!
 //! # Invariants
 //!
 //! * The statement that appends a batch locks the row with the current term, and appends nothing if
-//!   the term is not its own. A server begins a new term in that row before it becomes the sequencer.
-//!   Everything that its predecessor has committed is in the log by then, and nothing is added later. No
-//!   clock takes part in this.
-//! * The same statement appends nothing if the batch before is not the one that this server knows. So the
-//!   log has no gaps, even if the database has lost the newest batches.
-//! * A term begins with an empty batch in the log, by which the other servers notice it.
-//! * The position of a batch in the log is its primary key, so a batch is appended once, however often
-//!   it is tried.
+//!   that term is not the term of the server. A server writes its new term to that row before it
+//!   becomes the sequencer. From then on, its predecessor can append no more batches, so the log
+//!   contains everything that the predecessor has committed. This mechanism does not depend on a clock.
+//! * The same statement appends nothing if the previous batch in the log is not the last batch that
+//!   this server knows. So the log has no gaps, even if the database has lost the newest batches.
+//! * A term begins with an empty batch in the log, by which the other servers notice the new term.
+//! * The position of a batch in the log is its primary key, so a batch is appended at most once,
+//!   however often the statement is repeated.
 //! * A batch is appended only after its predecessor is known to be committed.
-//! * A request is answered after the batch that contains its changes is committed, and after all
-//!   batches on whose changes its answer may depend.
+//! * The outcome of a request is sent only after the batch with its changes has been committed, and
+//!   after all other batches have been committed whose changes the response may reflect.
 //!
 //! # Not here
 //!
@@ -50,11 +51,12 @@ use crate::error::EngineError;
 
 /// The maximum number of requests that wait for the sequencer.
 pub(crate) const WAITING_MAX: usize = 16_384;
-/// The maximum bytes of requests that wait for the sequencer. One request is accepted in any case.
+/// Maximum number of bytes of requests that wait for the sequencer. A single waiting request may exceed
+/// this limit.
 const WAITING_BYTES_MAX: usize = 256 << 20;
 /// The maximum number of requests in a batch.
 const BATCH_REQUESTS_MAX: usize = 2_000;
-/// A batch with this many bytes of requests accepts no more.
+/// Number of bytes of requests at which a batch accepts no more requests.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// The outcome of a request.
@@ -77,7 +79,8 @@ struct HeldBytes {
 }
 
 impl HeldBytes {
-    /// Counts bytes, unless others wait already and the total would exceed the limit.
+    /// Adds the bytes of a request to the total. Returns `None` if other requests wait already and the
+    /// total would exceed the limit.
     fn new(total: &Arc<AtomicUsize>, bytes: usize, bytes_max: usize) -> Option<Self> {
         let before = total.fetch_add(bytes, Ordering::Relaxed);
         let held = Self { total: Arc::clone(total), bytes };
@@ -91,16 +94,16 @@ impl Drop for HeldBytes {
     }
 }
 
-/// Who makes a request.
+/// The author of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Author {
     /// A client. The request's header contains the user.
     Client,
-    /// The sequencer itself, which may do everything.
+    /// The sequencer itself, which has all permissions.
     Sequencer,
 }
 
-/// The batches of a term that are applied and committed.
+/// The progress of a term: which batches have been applied, and which have been committed.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
     /// The number of the last batch whose application has begun.
@@ -119,7 +122,7 @@ impl Pipeline {
     }
 }
 
-/// Sends requests to the sequencer of this server.
+/// Sends requests to the sequencer that runs on this server.
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs {
     sender: mpsc::Sender<Job>,
@@ -137,7 +140,7 @@ impl Jobs {
         (Self { sender, waiting_bytes: Arc::default(), bytes_max }, receiver)
     }
 
-    /// Waits for the outcome of a request.
+    /// Sends a request, and waits for the outcome.
     pub(crate) async fn run(&self, request: pb::InternalRaftRequest, author: Author) -> Outcome {
         let held = HeldBytes::new(&self.waiting_bytes, request.encoded_len(), self.bytes_max)
             .ok_or(EngineError::TooManyRequests)?;
@@ -147,8 +150,9 @@ impl Jobs {
             mpsc::error::TrySendError::Full(_) => EngineError::TooManyRequests,
             mpsc::error::TrySendError::Closed(_) => EngineError::SequencerChanged,
         })?;
-        // The term ended with the request in its queue, or while it was applied. A batch whose commit
-        // may have happened is never dropped: its requests receive `OutcomeUnknown`.
+        // The reply is missing if the term has ended while the request was in the queue or was being
+        // applied, so the request has had no effect. If the batch may have been committed, the reply is
+        // not missing but `OutcomeUnknown`.
         outcome.await.unwrap_or(Err(EngineError::SequencerChanged))
     }
 }

@@ -1,4 +1,4 @@
-//! A term of the sequencer: how it begins, its tasks, and its end.
+//! A term of the sequencer: its beginning, its tasks, and its end.
 //!
 //! ```text
 //! read the log to its end ─► append an empty batch (the fence) ─► write the backlog to the tables
@@ -8,9 +8,10 @@
 //! # Invariants
 //!
 //! * The state is loaded after the fence is in the log, so it contains everything that earlier
-//!   sequencers have committed or will ever commit.
+//!   sequencers have committed. They can commit nothing after the fence.
 //! * If one task ends, the term ends, and the state is dropped.
-//! * The lease on the role is extended from the first step on, however long the term takes to begin.
+//! * The lease on the role is extended regularly from the first step on, however long it takes until
+//!   the term accepts requests.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -40,7 +41,7 @@ use crate::term_id::TermId;
 
 /// The interval at which the sequencer extends its lease on the role.
 const RENEW_INTERVAL: Duration = Duration::from_millis(1000);
-/// The time after which a server tries again to append the first batch of its term.
+/// Pause before a server tries again to append the first batch of its term.
 const FENCE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The parts of a server that a term uses.
@@ -59,7 +60,7 @@ pub(crate) struct TermContext {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// The handles of a term, while it accepts requests.
+/// The handles of a term that accepts requests.
 #[derive(Clone, Debug)]
 pub(crate) struct SequencerHandle {
     pub(crate) id: TermId,
@@ -67,11 +68,11 @@ pub(crate) struct SequencerHandle {
     /// The leases of the applied state, which may contain changes that are not committed yet.
     pub(crate) leases: Leases,
     pub(crate) pipeline: Pipeline,
-    /// The restarts of the replica when the term began.
+    /// The number of restarts of the replica when the term began.
     pub(crate) restarts: u64,
 }
 
-/// Why a term has ended.
+/// The reason why a term has ended.
 #[derive(Debug)]
 pub(crate) enum Ending {
     /// Another server has become the sequencer.
@@ -97,8 +98,9 @@ pub(crate) async fn run_term(
 ) -> Ending {
     let prepared = tokio::select! {
         prepared = Box::pin(begin(&context, id)) => prepared,
-        // Beginning takes long if the tables lag or many keys are attached to leases. Without renewals, another server
-        // would take over meanwhile, and it would not finish in time either.
+        // The beginning of a term takes long if many batches are not in the tables yet, or if many keys
+        // are attached to leases. If the lease on the role were not extended, another server would take
+        // over in the meantime, and would not finish in time either.
         ended = renew_role(context.clone(), id) => ended.and(Err(EngineError::SequencerChanged)),
     };
     match prepared {
@@ -123,8 +125,8 @@ async fn begin(context: &TermContext, id: TermId) -> Result<Begun, EngineError> 
     let TermContext { database, replica, .. } = context;
     let mut appender = Appender { database: Arc::clone(database), session: None, term: id };
     let seq = append_fence(context, &mut appender).await?;
-    // The session through which keys are loaded exists before the round. If the database has lost rows
-    // before, the round notices it. If it loses rows later, it also ends this session.
+    // The session that loads keys is opened before the round. If the database has lost rows before
+    // that, the round detects the loss. If the database loses rows later, it also ends this session.
     let session = database.connect().await?;
     context.rounds.wait().await?;
     let mut writing = Writing {
@@ -168,8 +170,9 @@ async fn append_fence(context: &TermContext, appender: &mut Appender) -> Result<
     }
 }
 
-/// Checks that no other server has begun a term. The position was then taken by the previous sequencer,
-/// which was faster, or the database has lost batches, which the next round notices.
+/// Checks that no other server has begun a term. In that case, the append failed because the previous
+/// sequencer was faster and took the position, or because the database has lost batches, which the next
+/// round detects.
 async fn check_role(context: &TermContext, id: TermId) -> Result<(), EngineError> {
     let session = context.database.connect().await?;
     let row = session.read_opt(Statement::ReadRole, &[]).await?;
@@ -249,7 +252,7 @@ impl Begun {
 }
 
 impl Ending {
-    /// Returns the ending of a term whose first task has ended like this.
+    /// Returns the ending of a term, given the result of the first task that has ended.
     fn of_task(ended: Option<Result<Result<(), EngineError>, JoinError>>) -> Self {
         match ended {
             Some(Ok(Err(error))) => error.into(),
@@ -261,8 +264,8 @@ impl Ending {
     }
 }
 
-/// Extends the lease on the role. The lease only keeps other servers from taking over needlessly, so
-/// a failed extension does not end the term.
+/// Extends the lease on the role at regular intervals. A failed extension does not end the term,
+/// because the lease only prevents other servers from taking over needlessly.
 async fn renew_role(context: TermContext, id: TermId) -> Result<(), EngineError> {
     let mut session = None;
     loop {

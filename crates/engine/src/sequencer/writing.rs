@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * The tables are written in the order of the log. The transaction that writes a part of the log
-//!   also moves the position in table `progress` from its start to its end, so a part is written once,
-//!   and a former sequencer cannot write after its successor.
+//! * The tables are written in the order of the log. The transaction that writes a part of the log also
+//!   moves the position in table `progress` from the start of that part to its end. So each part is
+//!   written once, and a former sequencer cannot write after its successor has written.
 //! * Every server derives the same rows from a part of the log. Therefore a part whose transaction had
 //!   an unknown outcome is written again if the position has not moved.
 
@@ -23,12 +23,13 @@ use crate::database::{Database, DatabaseFault, STATEMENT_RECORDS_MAX, Session, S
 use crate::error::EngineError;
 use crate::replica::Replica;
 
-/// The bytes of batches that one transaction writes.
+/// Maximum number of bytes of batches that one transaction writes. A single batch may exceed this
+/// limit.
 const PART_BYTES_MAX: usize = 4 << 20;
-/// The time after which a failed transaction is repeated.
+/// Pause before a failed transaction is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Writes the tables.
+/// The task that writes committed batches to the tables.
 pub(super) struct Writing {
     pub(super) database: Arc<Database>,
     pub(super) replica: Arc<Replica>,
@@ -37,7 +38,7 @@ pub(super) struct Writing {
     pub(super) session: Option<Session>,
 }
 
-/// The columns of the tables for one part of the log.
+/// The records of one part of the log, as one array for each column of a table.
 #[derive(Default)]
 struct Columns<'a> {
     keys: Vec<&'a [u8]>,
@@ -59,17 +60,18 @@ impl Writing {
         }
     }
 
-    /// Reads what is in the tables already.
+    /// Reads the position of the last batch that is already in the tables.
     pub(super) async fn read_progress(&mut self) -> Result<(), EngineError> {
         self.follow_progress().await
     }
 
-    /// Writes everything that is committed.
+    /// Writes all committed batches to the tables.
     pub(super) async fn write_all(&mut self) -> Result<(), EngineError> {
         loop {
             let part = self.replica.tail.unwritten(PART_BYTES_MAX);
             let (Some(first), Some(last)) = (part.first(), part.last()) else { return Ok(()) };
-            // The position of the tail may have moved since the part was taken.
+            // The expected position is computed from the part, because the position of the tail may
+            // have moved since the part was read.
             match self.write(first.seq - 1, &part).await {
                 Ok(true) => {
                     let seq = last.seq;
@@ -100,15 +102,16 @@ impl Writing {
         Ok(self.session.insert(session))
     }
 
-    /// The position has moved: a former attempt succeeded, or another server has written. Each server
-    /// writes the same, so this one continues from there.
+    /// Continues from the position in table `progress`, which has moved because an earlier attempt
+    /// succeeded or another server has written. Every server writes the same rows, so this server can
+    /// continue from any position.
     async fn follow_progress(&mut self) -> Result<(), EngineError> {
         let progress = self.session().await?.read_opt(Statement::ReadProgress, &[]).await?;
         let Some(progress) = progress else { return Ok(()) };
         let seq = progress.get::<_, i64>(0).cast_unsigned();
         let known = self.replica.position().written_seq;
         if seq < known {
-            // The next term begins with a round, which takes the lost batches back into the tail.
+            // The next term begins with a round, which puts the lost batches back into the tail.
             return Err(EngineError::Content(format!(
                 "the tables contain the batches up to position {seq}, and have contained those up to {known}"
             )));
@@ -120,7 +123,8 @@ impl Writing {
         Ok(())
     }
 
-    /// Writes a part in one transaction. Returns whether the position was the expected one.
+    /// Writes a part in one transaction. Returns whether the position was still `from`. Otherwise,
+    /// nothing is written.
     async fn write(&mut self, from: u64, part: &[Arc<Committed>]) -> Result<bool, DatabaseFault> {
         let to = part.last().map_or(from, |last| last.seq).cast_signed();
         let from = from.cast_signed();
@@ -148,8 +152,8 @@ impl Writing {
     }
 }
 
-/// Writes versions, and the newest one of each key, in a transaction. A statement writes a limited
-/// number of them.
+/// Writes versions to table `versions`, and the newest version of each key to table `newest`. Must be
+/// called in a transaction. One statement writes at most [`STATEMENT_RECORDS_MAX`] records.
 pub(crate) async fn write_records(
     session: &Session,
     records: &[&Record],
@@ -160,7 +164,7 @@ pub(crate) async fn write_records(
             .execute(Statement::AddVersions, &[keys, mod_revisions, subs, deleted, encoded])
             .await?;
     }
-    // Only the last version of each key remains the newest one.
+    // Table `newest` receives only the last version of each key.
     let newest: BTreeMap<&Bytes, &Record> =
         records.iter().map(|record| (&record.key, *record)).collect();
     let newest: Vec<&Record> = newest.into_values().collect();

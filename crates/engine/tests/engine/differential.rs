@@ -1,4 +1,4 @@
-//! Random requests to the engine and to a plain state, which must answer alike.
+//! Tests that the engine and a plain state give the same responses to random requests.
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb as pb;
@@ -13,7 +13,7 @@ use quorate_state::mvcc::{MvccError, RangeQuery};
 use crate::postgres::shared;
 use crate::support::{read, start_one};
 
-/// The member's side of the comparison: a state that holds all keys.
+/// The member with which the engine is compared: a state that contains all keys.
 struct Member {
     state: State,
     index: u64,
@@ -210,7 +210,7 @@ impl Generator {
     }
 }
 
-/// The checks that a member makes before a request reaches the state.
+/// Returns whether a request passes the checks that a member makes before a request reaches the state.
 fn is_valid(request: &pb::InternalRaftRequest) -> bool {
     use quorate_state::apply::{check_delete_range, check_put, check_txn};
     let put = request.put.as_ref().is_none_or(|put| check_put(put).is_ok());
@@ -268,7 +268,7 @@ async fn compare(seed: u64, count: usize) {
     engine.stop().await;
 }
 
-/// Compares the hashes at the newest and at an older revision.
+/// Compares the hashes at the newest revision and at an older revision.
 async fn compare_hashes(engine: &Engine, member: &Member, generator: &mut Generator) {
     engine.wait_compacted().await.unwrap();
     let view = member.state.published().view();
@@ -282,7 +282,7 @@ async fn compare_hashes(engine: &Engine, member: &Member, generator: &mut Genera
     }
 }
 
-/// Recovers a member's state from a snapshot of the engine.
+/// Recovers a member's state from a snapshot of the engine, and compares it with the expected state.
 async fn compare_snapshot(engine: &Engine, member: &Member) {
     let dir = tempfile::tempdir().unwrap();
     let backend = engine.snapshot(&dir.path().join("db")).await.unwrap();

@@ -1,5 +1,5 @@
-//! Faults of the database and of the connections to it: nothing acknowledged is lost, and nothing is
-//! applied twice.
+//! Tests that faults of the database and of the connections to it neither lose an acknowledged request
+//! nor apply a request twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::support::{
     start_one,
 };
 
-/// Writers that put each of their keys once, and what became of each put.
+/// Tasks that put each of their keys once, and record the outcome of each put.
 #[derive(Default)]
 struct Writers {
     tasks: Vec<tokio::task::JoinHandle<BTreeMap<String, Fate>>>,
@@ -60,8 +60,8 @@ impl Writers {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Waits for the writers, and checks that exactly the acknowledged keys exist, besides some whose
-    /// outcome was unknown, and that each was written once. Returns the number of acknowledged puts.
+    /// Waits for the writers. Checks that every acknowledged key exists, that no refused key exists,
+    /// and that no key was written twice. Returns the number of acknowledged puts.
     async fn check(self, engine: &Engine) -> usize {
         let mut fates = BTreeMap::new();
         for task in self.tasks {
@@ -242,7 +242,7 @@ async fn a_database_that_cannot_be_used_is_explained() {
     let error = started(&url.replace("sslmode=disable", "sslmode=require")).await;
     assert!(error.to_string().contains("TLS") || error.to_string().contains("SSL"), "{error}");
     assert!(DatabaseUrl::parse("postgres://", |_| None).is_err());
-    // Tables of a newer version are left alone.
+    // A server refuses tables whose format is that of a newer version.
     let engine = start_one(&postgres.url("newer")).await;
     put_at(&engine, "k", "1").await;
     engine.stop().await;
@@ -265,7 +265,7 @@ async fn a_cancelled_read_does_not_delay_later_reads() {
     crate::requests::wait_written(&engine).await;
     let query = range_of("k", b"l");
     engine.range(&query).await.unwrap().unwrap();
-    // The first read does not reach the database.
+    // The proxy holds the first read, so that it does not reach the database.
     proxy.set_faults(vec![Fault { text: "CASE WHEN", action: Action::Hold, period: 1_000 }]);
     let cancelled = tokio::time::timeout(Duration::from_millis(300), engine.range(&query)).await;
     assert!(cancelled.is_err() && proxy.injected() == 1);
@@ -312,7 +312,7 @@ async fn a_database_that_became_a_standby_is_not_read() {
     let url = postgres.url("x").replace("/postgres?", "/standby?");
     let engine = start_one(&url).await;
     put_at(&engine, "k", "1").await;
-    // New sessions have the default of a standby.
+    // New sessions are read-only, as on a standby.
     admin
         .batch_execute("ALTER DATABASE standby SET default_transaction_read_only = on")
         .await

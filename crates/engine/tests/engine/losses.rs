@@ -1,5 +1,6 @@
-//! A database that loses committed rows, as a failover to an asynchronous standby or a restore to an earlier time does.
-//! The lost rows are gone, and no server shows them. Everything that is acknowledged later is kept.
+//! Tests a database that loses committed rows, as in a failover to an asynchronous standby or in a
+//! restore to an earlier time. No server may return the lost rows, and no write that is acknowledged
+//! after the loss may be lost.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use crate::support::{
 /// The tables of a keyspace.
 const TABLES: [&str; 7] =
     ["log", "versions", "newest", "facts", "progress", "sequencer", "servers"];
-/// The tables that are written after a commit.
+/// The tables that are written from the log after a commit.
 const LATE_TABLES: [&str; 4] = ["versions", "newest", "facts", "progress"];
 
 /// A keyspace that servers reach through proxies, and a copy of its tables.
@@ -41,7 +42,7 @@ impl Loss {
         engine
     }
 
-    /// Copies the tables, as a standby has them.
+    /// Copies the tables, as they would be on a standby.
     async fn save(&self) {
         let schema = self.schema;
         let mut text =
@@ -52,12 +53,12 @@ impl Loss {
         self.database.batch_execute(&(text + "COMMIT")).await.unwrap();
     }
 
-    /// Ends all connections of the servers.
+    /// Closes the connections of the servers to the database, and refuses new ones.
     fn disconnect(&self) {
         self.proxies.iter().for_each(|proxy| proxy.set_open(false));
     }
 
-    /// Replaces the content of tables with the copies.
+    /// Replaces the content of the given tables with the copies.
     async fn lose(&self, tables: &[&str]) {
         let schema = self.schema;
         let mut text = "BEGIN;".to_owned();
@@ -74,7 +75,7 @@ impl Loss {
     }
 }
 
-/// Puts a key as soon as a server accepts it.
+/// Repeats a put until the server accepts it.
 async fn put_eventually(engine: &Engine, key: &str, value: &str) {
     eventually("a put succeeds", async || {
         let done = tokio::time::timeout(Duration::from_secs(10), engine.propose(put(key, value)));
@@ -153,7 +154,7 @@ async fn writes_after_the_loss_of_batches_are_read_by_every_server() {
 async fn a_sequencer_whose_epoch_was_given_to_another_server_acknowledges_only_its_own_batches() {
     let Some(postgres) = shared() else { return };
     let mut loss = Loss::new(postgres, "lost_epoch").await;
-    // Each server has a network of its own, so none forwards to the other.
+    // Each server has a network of its own, so the servers do not forward requests to each other.
     let zero = start(&postgres.url("lost_epoch"), 9, &Network::default()).await;
     put_at(&zero, "kept", "1").await;
     wait_written(&zero).await;
@@ -166,8 +167,8 @@ async fn a_sequencer_whose_epoch_was_given_to_another_server_acknowledges_only_i
     assert_eq!(one.status().epoch, 2);
     loss.disconnect();
     loss.lose(&TABLES).await;
-    // The second server has the same epoch as the first one, and the positions of its batches are those of
-    // the lost ones.
+    // The second server receives the same epoch as the first server, and writes its batches to the
+    // positions of the lost batches.
     let two = start(&postgres.url("lost_epoch"), 2, &Network::default()).await;
     for number in 0..3 {
         put_at(&two, "two", &number.to_string()).await;
@@ -180,7 +181,8 @@ async fn a_sequencer_whose_epoch_was_given_to_another_server_acknowledges_only_i
         if matches!(done.await, Ok(Ok(Ok(_)))) {
             break;
         }
-        // The second server is the sequencer until its lease on the role ends.
+        // The first server can become the sequencer only after the second server has stopped and its
+        // lease on the role has expired.
         two.abandon().await;
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
@@ -209,7 +211,7 @@ async fn lost_changes_of_the_tables_are_read_and_written_again_from_the_log() {
     put_at(&one, "a", "2").await;
     put_at(&one, "b", "1").await;
     wait_written(&one).await;
-    // The second server learns from the next batch that the tables contain the others.
+    // The next batch informs the second server that the tables contain the previous batches.
     let mut watcher = Watcher::open(&two, 0, false);
     put_at(&one, "w", "1").await;
     assert_keys(&two, &["a=2", "b=1", "w=1"]).await;
@@ -244,7 +246,7 @@ async fn commits_wait_for_the_disk_even_if_the_default_of_the_database_is_otherw
     let url = postgres.url("commits").replace("/postgres?", "/asynchronous?");
     admin.batch_execute("ALTER DATABASE asynchronous SET synchronous_commit = off").await.unwrap();
     start(&url, 1, &Network::default()).await.stop().await;
-    // A trigger notes the setting of the session that appends.
+    // A trigger records the setting of the session that appends to the log.
     let database = connect(&url).await;
     let trigger = "CREATE TABLE noted (setting text); \
                    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \

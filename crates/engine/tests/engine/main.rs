@@ -1,7 +1,7 @@
-//! Tests of the engine against a real PostgreSQL server, which they start themselves.
+//! Tests the engine with a real PostgreSQL server, which the tests start themselves.
 //!
-//! The programs of the server come from `POSTGRES_BIN_DIR`, or from Debian's packages. Without them,
-//! the tests are skipped, and fail if `QUORATE_REQUIRE` lists `postgres`.
+//! The server's programs come from `POSTGRES_BIN_DIR`, or from Debian's packages. If they are not
+//! installed, the tests are skipped, or fail if `QUORATE_REQUIRE` lists `postgres`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

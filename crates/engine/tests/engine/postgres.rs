@@ -1,4 +1,4 @@
-//! A temporary PostgreSQL server.
+//! Starts temporary PostgreSQL servers for the tests.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The users that can run the server if the tests run as root, which `initdb` refuses: that of Debian's package, or one
-/// that always exists.
+/// `initdb` refuses to run as root. If the tests run as root, the server runs as the first of these
+/// users that exists: Debian's `postgres`, or `nobody`.
 const USERS: [&str; 2] = ["postgres", "nobody"];
 
 /// A running server. It stops when this value is dropped, or when the test process ends.
@@ -19,13 +19,13 @@ pub(crate) struct Postgres {
     dir: TempDir,
     programs: PathBuf,
     port: u16,
-    /// Further settings of the server.
+    /// Additional command-line options of the server.
     settings: String,
     server: Option<Child>,
 }
 
-/// Returns the server that tests share, each with its own schema. Returns `None` if PostgreSQL is not
-/// installed.
+/// Returns the server that the tests share. Each test uses a schema of its own. Returns `None` if
+/// PostgreSQL is not installed.
 pub(crate) fn shared() -> Option<&'static Postgres> {
     static SHARED: OnceLock<Option<Postgres>> = OnceLock::new();
     SHARED.get_or_init(Postgres::start).as_ref()
@@ -107,8 +107,8 @@ impl Postgres {
         self.dir.path().join("data")
     }
 
-    /// Starts the server. A shell stops it when its standard input is closed, which happens at the
-    /// latest when this process ends.
+    /// Starts the server from a shell. The shell stops the server when the shell's standard input is
+    /// closed, at the latest by the end of the test process.
     pub(crate) fn launch(&mut self) {
         let script = "\"$0\" -D \"$1\" -p \"$2\" -c listen_addresses=127.0.0.1 -c unix_socket_directories=\"$3\" \
                       -c fsync=off -c full_page_writes=off -c max_connections=300 $4 >>\"$3/log\" 2>&1 & \

@@ -1,7 +1,7 @@
-//! A proxy between the engine and PostgreSQL, which injects faults at chosen statements.
+//! A proxy between the engine and PostgreSQL that injects faults into selected statements.
 //!
-//! It reads the messages of the client. A prepared statement is known by its text, so a fault can name
-//! a part of the text.
+//! The proxy reads the messages of the client and remembers the text of each prepared statement, so a
+//! fault can select statements by a part of their text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,12 +14,13 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What happens to a statement.
+/// The effect of a fault on a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// The connection is closed before the server receives the statement.
     CutBefore,
-    /// The connection is closed after the server has answered, and the answer is lost.
+    /// The connection is closed after the server has executed the statement, and the client does not
+    /// receive the response.
     CutAfter,
     /// The statement fails with a serialization failure, and the server does not receive it.
     Conflict,
@@ -31,8 +32,8 @@ pub(crate) enum Action {
     Count,
 }
 
-/// A fault that is injected into the statements whose text contains `text`, with a period: 1 for every
-/// statement, 2 for every second one.
+/// A fault in the statements whose text contains `text`. With period 1, it is injected into every such
+/// statement; with period 2, into every second one.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) text: &'static str,
@@ -47,7 +48,7 @@ struct Plan {
     frozen: watch::Sender<bool>,
     seen: AtomicU64,
     injected: AtomicU64,
-    /// The bytes that the server has sent.
+    /// The number of bytes that the server has sent.
     answered_bytes: AtomicU64,
 }
 
@@ -56,7 +57,8 @@ struct Plan {
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     plan: Arc<Plan>,
-    /// Whether connections work. While they do not, existing ones are closed and new ones refused.
+    /// Whether connections are open. When this becomes false, existing connections are closed, and new
+    /// connections are refused.
     open: watch::Sender<bool>,
 }
 
@@ -138,7 +140,7 @@ impl Plan {
     }
 }
 
-/// Bytes of the server that the client has not received, while an answer is withheld.
+/// Whether the responses of the server are withheld from the client.
 #[derive(Debug, Default)]
 struct Withheld {
     is_withholding: bool,
@@ -207,7 +209,8 @@ async fn relay_answers(
 ) -> std::io::Result<()> {
     loop {
         let kind = from_server.read_u8().await;
-        // A suspended client does not notice that the server has closed the connection.
+        // While traffic is stopped, the client must not notice that the server has closed the
+        // connection.
         plan.thawed().await;
         let kind = kind?;
         let body = read_body(&mut from_server).await?;
@@ -277,7 +280,7 @@ async fn skip_until_sync(mut kind: u8, from: &mut OwnedReadHalf) -> std::io::Res
     Ok(())
 }
 
-/// Answers like a server that refuses a statement because of a concurrent transaction.
+/// Sends the response of a server that refuses a statement because of a concurrent transaction.
 async fn refuse(to: &mut OwnedWriteHalf) -> std::io::Result<()> {
     let fields = b"SERROR\0VERROR\0C40001\0Minjected serialization failure\0\0";
     let len = u32::try_from(fields.len() + 4).unwrap();

@@ -1,4 +1,4 @@
-//! Requests to one server: their answers, and what remains after a restart.
+//! Tests requests to one server: their responses, and the data after a restart.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,7 +65,8 @@ async fn pages_are_cut_by_the_limit_and_counted() {
         put_at(&engine, &format!("k{number:02}"), "v").await;
     }
     propose(&engine, delete("k01", b"")).await.unwrap();
-    // The answers are the same while the changes are in the tail and after they are in the tables.
+    // The responses must be the same while the changes are in the tail and after they have been written
+    // to the tables.
     for round in 0..2 {
         let page = RangeQuery { limit: 3, ..range_of("k", b"l") };
         let found = read(&engine, &page).await.unwrap();
@@ -95,7 +96,7 @@ async fn pages_are_cut_by_the_limit_and_counted() {
             (shown(&found), found.more, found.count),
             (vec!["k00=v".into(), "k01=v".into()], true, 3)
         );
-        // A list in pages at the revision of its first page, while the newest keys change.
+        // Lists the range in pages at one revision, while a key changes between the pages.
         let revision = engine.status().revision;
         let (mut listed, mut next) = (Vec::new(), Bytes::from_static(b"k"));
         loop {
@@ -208,7 +209,7 @@ async fn transactions_compare_read_and_write_in_order() {
         txn: Some(pb::TxnRequest { compare: vec![compare(value)], success, failure }),
         ..pb::InternalRaftRequest::default()
     };
-    // The second range names an older revision, and the first one sees the put of the transaction.
+    // The first range sees the put of the transaction. The second range names an older revision.
     let request = txn(b"1", vec![write(b"b"), all(0), all(2)], vec![]);
     let Ok(Response::Txn(done)) = propose(&engine, request).await else { panic!("refused") };
     assert!(done.succeeded);
@@ -278,7 +279,7 @@ async fn an_expired_lease_deletes_its_keys_and_a_renewed_one_keeps_them() {
     renewals.abort();
     engine.stop().await;
 
-    // A new sequencer knows the leases and their keys, and gives them their full lifetime.
+    // A new sequencer loads the leases and the keys that are attached to them.
     let engine = start_one(&url).await;
     let keys = engine.published().leases.keys(LeaseId(3)).unwrap();
     assert_eq!(keys.iter().map(|key| &key[..]).collect::<Vec<_>>(), [b"k3"]);
@@ -360,7 +361,8 @@ async fn a_snapshot_is_imported_into_an_empty_keyspace() {
     let network = Arc::new(crate::support::Network::default());
     let refused = Engine::start(options(&url, 1), network).await.unwrap_err();
     assert!(refused.to_string().contains("has not finished"), "{refused}");
-    // The repeated import is of a later snapshot, in which a key of the interrupted one is deleted.
+    // The repeated import uses a later snapshot, which does not contain one of the keys of the
+    // interrupted import.
     propose(&source, delete("k5", b"")).await.unwrap();
     let later = source.snapshot(&dir.path().join("later")).await.unwrap();
     let before = read(&source, &range_of("a", ALL)).await.unwrap();
@@ -377,7 +379,7 @@ async fn tables_that_were_not_created_completely_are_completed() {
     let Some(postgres) = shared() else { return };
     let url = postgres.url("incomplete");
     start_one(&url).await.stop().await;
-    // As if the first server had been killed after it created a few tables.
+    // Simulates that the first server was killed after it had created a few tables.
     let database = connect(&url).await;
     let text = "DELETE FROM incomplete.format; DROP TABLE incomplete.servers, incomplete.sequencer, \
                 incomplete.progress, incomplete.facts";
@@ -481,7 +483,8 @@ async fn a_large_deletion_is_written_and_compacted_in_small_statements() {
     proxy.set_faults(counted("INTO large_deletion."));
     propose(&engine, delete("k", b"l")).await.unwrap();
     wait_written(&engine).await;
-    // Tables `versions` and `newest` receive 5,000 records each. The log receives one batch.
+    // Tables `versions` and `newest` receive 5,000 records each, in statements of at most 2,000
+    // records. The log receives one batch.
     let statements = proxy.injected();
     assert!(statements >= 7, "{statements} statements wrote the deletion");
     let last = put_at(&engine, "other", "").await;
@@ -510,7 +513,7 @@ async fn an_imported_lease_has_its_full_lifetime_despite_a_checkpoint() {
     snapshot.commit(&batch).unwrap();
     let url = postgres.url("checkpoint_to");
     quorate_engine::import(options(&url, 1).database, 5, &snapshot).await.unwrap();
-    // Rows that an earlier version has imported still contain the checkpoint.
+    // Rows that an earlier version of Quorate imported still contain the checkpoint.
     for keeps_checkpoint in [false, true] {
         if keeps_checkpoint {
             let database = connect(&url).await;
@@ -544,7 +547,7 @@ fn put_and_read(key: &str, prefix: &str, revision: i64) -> pb::InternalRaftReque
     pb::InternalRaftRequest { txn: Some(txn), ..Default::default() }
 }
 
-/// Starts a server whose batches may load 1 MiB of keys.
+/// Starts a server whose batches may load at most 1 MiB of keys and values.
 async fn start_with_little_memory(url: &str) -> Engine {
     let limited = EngineOptions { load_bytes_max: 1 << 20, ..options(url, 1) };
     let network = Arc::new(crate::support::Network::default());
@@ -569,7 +572,8 @@ async fn a_request_that_needs_too_many_keys_stops_loading_them() {
             matches!(refused, Err(EngineError::TooLarge { bytes_max: 1_048_576, .. })),
             "{refused:?}"
         );
-        // The keys have 20 MB. They are loaded twice, the second time for the request alone.
+        // The values have 20 MB in total. The server tries to load them twice, the second time for the
+        // request alone, but stops early each time.
         let bytes = proxy.answered_bytes() - before;
         assert!(bytes < 16_000_000, "the database sent {bytes} bytes");
     }
@@ -596,7 +600,7 @@ async fn requests_that_fit_alone_are_applied_one_after_another() {
         };
         assert_eq!(range.count, 10);
     };
-    // Each request needs half of the memory.
+    // Each request needs half of the memory limit.
     for index in 0..6 {
         read_all(index).await;
     }
@@ -621,7 +625,7 @@ async fn a_batch_whose_answers_list_many_keys_is_divided() {
         propose(&engine, request).await.unwrap();
     }
     let before = engine.status().log_position;
-    // The requests wait while the first of them is committed.
+    // The commit of the first batch is held, so that the other requests wait and form large batches.
     proxy.set_faults(vec![Fault { text: ".log (seq", action: Action::Hold, period: 1 }]);
     let mut requests = tokio::task::JoinSet::new();
     let begun = Arc::<AtomicUsize>::default();
@@ -641,7 +645,8 @@ async fn a_batch_whose_answers_list_many_keys_is_divided() {
     while let Some(done) = requests.join_next().await {
         assert!(done.unwrap());
     }
-    // The answers list a million keys, at most 200,000 and those of one more request in each batch.
+    // The responses list a million keys in total. A batch accepts no more requests once its responses
+    // list 200,000 keys.
     let batches = engine.status().log_position - before;
     assert!(batches >= 5, "{batches} batches");
     engine.stop().await;

@@ -1,4 +1,4 @@
-//! Several servers: forwarding, watches, and the change of the sequencer.
+//! Tests several servers: forwarding, watches, and changes of the sequencer.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -65,7 +65,7 @@ async fn another_server_takes_over_and_keeps_every_acknowledged_write() {
     for number in 0..20 {
         put_at(&three, &format!("k{number}"), "v").await;
     }
-    // The first server is gone without giving up the role, as after a kill.
+    // The first server stops without giving up the role, as if it were killed.
     network.remove("address-1");
     one.abandon().await;
     let begun = Instant::now();
@@ -92,12 +92,13 @@ async fn a_deposed_sequencer_commits_nothing_more() {
     let url = postgres.url("deposed");
     let old = start(&url, 1, &Network::default()).await;
     put_at(&old, "k", "old").await;
-    // The second server has the same id, so it takes the role without waiting until it expires, while
-    // the first one still believes to be the sequencer.
+    // The second server has the same id, so it takes the role without waiting until the lease on the
+    // role expires. The first server still acts as the sequencer.
     let new = Engine::start(options(&url, 1), Arc::new(Network::default())).await.unwrap();
     put_at(&new, "k", "new").await;
     let refused = old.propose(put("k", "stale")).await;
-    // The old server either noticed, or took the role back with a new epoch, which contains "new".
+    // The old server has either noticed the new term and refused the put, or taken the role back in a
+    // term that contains the value "new".
     if refused.is_ok() {
         let found = read(&old, &range_of("k", b"")).await.unwrap();
         assert_eq!(found.kvs[0].fields().version, 3);
@@ -119,7 +120,8 @@ async fn a_sequencer_whose_epoch_has_ended_appends_nothing() {
     let raise = "UPDATE fenced.sequencer SET epoch = epoch + 1, holder = 99, \
                  expires = now() + interval '1 hour'";
     database.execute(raise, &[]).await.unwrap();
-    // The position after the last batch is free, as if its batch had been compacted.
+    // The next position in the log is free, as if a compaction had removed the batch of another
+    // sequencer there.
     let refused = engine.propose(put("k", "2")).await.unwrap_err();
     assert!(matches!(refused, EngineError::SequencerChanged), "{refused:?}");
     let last = database.query_one("SELECT max(seq) FROM fenced.log", &[]).await.unwrap();
@@ -177,7 +179,8 @@ async fn users_and_tokens_reach_every_server() {
     let denied = propose(&two, as_user("eve")).await;
     assert_eq!(denied, Err(Refusal::Auth(AuthRefusal::PermissionDenied)));
     propose(&two, as_user("root")).await.unwrap();
-    // So does a renewal: the lease has a key that the user may not write.
+    // The sequencer also checks the permissions of a renewal: the user may not write the key that is
+    // attached to the lease.
     let of = |name: &str| (name.to_owned(), two.published().auth.view().revision());
     let lease_grant = Some(pb::LeaseGrantRequest { id: 7, ttl: 60 });
     let header = as_user("root").header;
@@ -203,7 +206,7 @@ async fn users_and_tokens_reach_every_server() {
     two.stop().await;
 }
 
-/// A watch stream, and the events that it has received as `TYPE key=value@revision`.
+/// A watch stream, and the events that it has received, in the form `TYPE key=value@revision`.
 pub(crate) struct Watcher {
     stream: WatchStream,
     pub(crate) events: Vec<String>,
@@ -225,7 +228,7 @@ impl Watcher {
         Self { stream, events: Vec::new(), compacted: None }
     }
 
-    /// Serves watchers that are behind, and takes the events that are ready.
+    /// Delivers history to the engine's watchers that are behind, and takes the events that are ready.
     pub(crate) fn poll(&mut self, engine: &Engine) {
         while tokio::task::block_in_place(|| engine.published().hub.catch_up()).unwrap() {}
         let waker = std::task::Waker::noop();
@@ -283,7 +286,8 @@ async fn watchers_on_every_server_receive_each_event_once_and_in_order() {
         }
         assert_eq!(watcher.events, expected);
     }
-    // History is read from the tail, or from the log after a restart.
+    // The first server reads history from its tail. The third server has started later, so it reads
+    // history from the log.
     let three = start(&url, 3, &network).await;
     for engine in [&one, &three] {
         let mut past = Watcher::open(engine, 30, true);
@@ -316,7 +320,7 @@ async fn a_watcher_whose_history_is_compacted_while_it_is_read_is_cancelled() {
         put_at(&one, "w", &number.to_string()).await;
     }
     crate::requests::wait_written(&one).await;
-    // The tail of the second server is empty, so it reads the log.
+    // The tail of the second server is empty, so the server reads history from the log.
     let proxy = Proxy::start(postgres.port()).await;
     let url = postgres.url_through(proxy.port, "watch_gap");
     let two = start(&url, 2, &Network::default()).await;
@@ -355,7 +359,7 @@ async fn a_read_after_missed_batches_shows_everything_acknowledged() {
     }
     propose(&one, compaction(last)).await.unwrap();
     one.wait_compacted().await.unwrap();
-    // The next batch is only in the log.
+    // The writes to the tables are held, so the next batch is only in the log.
     near.set_faults(vec![Fault { text: ".progress SET written", action: Action::Hold, period: 1 }]);
     put_at(&one, "x", "2").await;
     far.set_open(true);

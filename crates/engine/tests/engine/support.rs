@@ -1,4 +1,4 @@
-//! Engines under test, and short forms of requests.
+//! Starts engines for the tests, and creates requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use quorate_state::apply::{Refusal, Response, StateOptions};
 use quorate_state::mvcc::{RangeQuery, RangeResult};
 use quorate_telemetry::metrics::{Metrics, MetricsLevel};
 
-/// A transport between engines of this process, by address.
+/// A transport between engines in the same process. It finds an engine by the engine's address.
 #[derive(Clone, Default)]
 pub(crate) struct Network {
     engines: Arc<Mutex<Vec<(String, Engine)>>>,
@@ -103,12 +103,12 @@ pub(crate) fn compaction(revision: i64) -> pb::InternalRaftRequest {
     pb::InternalRaftRequest { compaction: Some(compaction), ..pb::InternalRaftRequest::default() }
 }
 
-/// The user of a request while authentication is disabled.
+/// Returns the user of a request while authentication is disabled.
 pub(crate) fn nobody() -> (String, u64) {
     (String::new(), 0)
 }
 
-/// Proposes a request that must not fail.
+/// Proposes a request, which may be refused but must not fail.
 pub(crate) async fn propose(
     engine: &Engine,
     request: pb::InternalRaftRequest,
@@ -132,7 +132,7 @@ pub(crate) fn range_of(key: &str, range_end: &[u8]) -> RangeQuery {
     }
 }
 
-/// Reads linearizably.
+/// Executes a linearizable read.
 pub(crate) async fn read(engine: &Engine, query: &RangeQuery) -> Result<RangeResult, Refusal> {
     engine.barrier().await.unwrap();
     engine.range(query).await.unwrap()
@@ -144,7 +144,7 @@ pub(crate) fn shown(result: &RangeResult) -> Vec<String> {
     result.kvs.iter().map(|kv| format!("{}={}", text(kv.key()), text(kv.value()))).collect()
 }
 
-/// Repeats a check until it holds.
+/// Repeats a check until it succeeds.
 pub(crate) async fn eventually(what: &str, check: impl AsyncFn() -> bool) {
     for _ in 0..600 {
         if check().await {

@@ -1,4 +1,4 @@
-//! TLS to the database.
+//! Tests TLS connections to the database.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use crate::postgres::Postgres;
 use crate::support::{Network, eventually, options, put_at};
 
-/// Returns an authority, and a certificate and private key for `localhost` that it has signed.
+/// Returns the certificate of an authority, a certificate for `localhost` that the authority has
+/// signed, and the private key of the latter certificate.
 fn signed() -> (String, String, String) {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -41,7 +42,7 @@ async fn the_certificate_of_the_database_is_verified_as_the_url_says() {
     for (host, parameters, works) in [
         ("localhost", format!("sslmode=verify-full&sslrootcert={trusted}"), true),
         ("localhost", format!("sslmode=verify-full&sslrootcert={untrusted}"), false),
-        // The certificate is for another name.
+        // The certificate is for another host name.
         ("127.0.0.1", format!("sslmode=verify-full&sslrootcert={trusted}"), false),
         ("127.0.0.1", "sslmode=require".to_owned(), true),
         ("127.0.0.1", "sslmode=disable".to_owned(), true),
@@ -50,7 +51,7 @@ async fn the_certificate_of_the_database_is_verified_as_the_url_says() {
             Ok(engine) => {
                 assert!(works, "{host} {parameters} must be refused");
                 put_at(&engine, "k", "1").await;
-                // Sessions of the engine before may still be closing.
+                // The sessions of the previous engine may still be closing.
                 let database = crate::requests::connect(&postgres.url("tls")).await;
                 let wanted = !parameters.contains("disable");
                 eventually("all sessions are encrypted, or none", async || {
