@@ -2,7 +2,7 @@
 //!
 //! # Not here
 //!
-//! The work itself (`engine`), and the transport between servers (`forward`).
+//! The execution of requests (the crate `engine`), and the transport between servers (`forward`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,10 +36,10 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 use tokio::sync::watch;
 
-/// Minimum number of records in a list whose references count against the bound on lists.
+/// Number of records from which a list counts against the limit on the memory of lists.
 const LONG_LIST_RECORDS: usize = 16 * 1024;
 
-/// The status of the engine.
+/// Reports the progress of the engine to the services.
 #[derive(Clone, Debug)]
 pub(super) struct EngineProgress(pub(super) Engine);
 
@@ -50,7 +50,7 @@ pub(super) struct EngineStore {
     pub(super) info: Arc<ServerInfo>,
     pub(super) access_control: Arc<AccessControl>,
     pub(super) ids: RequestIds,
-    /// Whether the health service reports this server as serving, which never changes.
+    /// Whether the health service reports this server as serving. The value never changes.
     pub(super) serving: watch::Sender<bool>,
 }
 
@@ -97,7 +97,7 @@ impl Status for EngineProgress {
 }
 
 impl EngineStore {
-    /// Waits for the engine, but at most for the request timeout.
+    /// Waits for an operation of the engine, but at most for the request timeout.
     async fn within<T>(
         &self,
         operation: impl Future<Output = Result<T, EngineError>>,
@@ -108,8 +108,8 @@ impl EngineStore {
         }
     }
 
-    /// Returns a list with the permit for its memory. The size of a list is known only when the database has answered,
-    /// so the permit is taken even if the bound is reached.
+    /// Returns a list with a permit for its memory, if the list is long. The size of a list is known only after the
+    /// database has returned the list, so the permit is granted even if the limit is exceeded.
     fn listed<T>(&self, result: T, records: usize) -> Listed<T> {
         let permit = (records >= LONG_LIST_RECORDS).then(|| {
             let bytes = records.saturating_mul(size_of::<KeyValue>()) as u64;
@@ -140,7 +140,8 @@ impl EngineStore {
         Ok(response)
     }
 
-    /// Counts the activation of an alarm even if it is active already, as etcd does.
+    /// Updates the metric of active alarms. Like etcd, the metric counts the activation of an alarm even if the alarm
+    /// is already active.
     fn count_alarms(&self, alarms: &[AlarmMember], action: AlarmAction) {
         let step = match action {
             AlarmAction::Activate => 1,
@@ -153,14 +154,15 @@ impl EngineStore {
         }
     }
 
-    /// Refuses an administrator's request that has no meaning for the engine.
+    /// Refuses an administrator's request that is not supported with the engine. A client that is not an administrator
+    /// receives the error of the permission check instead.
     fn refuse<T>(&self, client: &Credentials, what: &'static str) -> StoreResult<'_, T> {
         let refused = self.access_control.check_admin(client);
         StoreFuture::ready(Err(refused.err().unwrap_or(RequestError::NotWithEngine(what))))
     }
 }
 
-/// Runs a long operation of the engine on a blocking thread, because it also computes.
+/// Runs a long operation of the engine on a blocking thread, because such an operation also needs CPU time.
 async fn on_blocking_thread<T: Send + 'static, F: Future<Output = Result<T, EngineError>>>(
     operation: impl FnOnce() -> F + Send + 'static,
 ) -> Result<T, RequestError> {
@@ -186,7 +188,7 @@ fn request_error(error: EngineError) -> RequestError {
     }
 }
 
-/// The name of membership changes in refusals.
+/// Describes membership changes in the message of a refusal.
 const MEMBERSHIP: &str =
     "changing members (a server is a member while it runs on the same database)";
 const DOWNGRADE: &str = "a downgrade of the cluster version";
@@ -243,7 +245,7 @@ impl DataStore for EngineStore {
     }
 
     fn check_load(&self, _: RequestKind) -> Result<(), RequestError> {
-        // The engine refuses a write itself if too many writes wait for the sequencer.
+        // The engine itself refuses a write if too many writes wait for the sequencer.
         Ok(())
     }
 
@@ -297,7 +299,7 @@ impl DataStore for EngineStore {
     }
 
     fn wait_compacted(&self) -> StoreResult<'_, ()> {
-        // As on a member, the client's own deadline ends the wait.
+        // As on a member, only the client's deadline limits the wait.
         StoreFuture::pending(
             async move { self.engine.wait_compacted().await.map_err(request_error) },
         )
@@ -330,7 +332,7 @@ impl DataStore for EngineStore {
                 return Ok(None);
             };
             if request.keys {
-                // The sequencer's answer may be ahead of this server.
+                // The sequencer's reply may reflect changes that this server has not applied yet.
                 self.within(self.engine.barrier()).await?;
             }
             let keys = request.keys.then(|| self.engine.published().leases.keys(id)).flatten();
@@ -356,7 +358,8 @@ impl DataStore for EngineStore {
     fn hash<'a>(&'a self, client: &'a Credentials) -> StoreResult<'a, u32> {
         StoreFuture::pending(async move {
             let (_, HashKv { hash, .. }) = self.hash_kv(client, 0).await?;
-            // Every change of users, roles, leases and alarms is a request, too.
+            // The hash includes the number of applied requests, because every change to users, roles, leases and alarms
+            // is also a request.
             let index = self.engine.status().index;
             let [a, b, c, d, e, f, g, h] = index.to_be_bytes();
             Ok(hash ^ u32::from_be_bytes([a, b, c, d]) ^ u32::from_be_bytes([e, f, g, h]))
@@ -388,12 +391,12 @@ impl DataStore for EngineStore {
             let path = std::env::temp_dir().join(format!("quorate-snapshot-{:x}", self.ids.next()));
             let file = on_blocking_thread(move || async move {
                 let written = engine.snapshot(&path).await;
-                // The open file stays readable without its name. If it does not exist, there is nothing to remove.
+                // The open file stays readable after it is removed. If the file does not exist, the error is ignored.
                 drop(std::fs::remove_file(&path));
                 written
             });
             let file = file.await?;
-            // Writing the file takes long, so the client is authorized again.
+            // Writing the file can take a long time, so the client's permission is checked again.
             self.access_control.check_admin(client)?;
             let version = self.info.status().storage_version();
             Ok(Image { file: file.db().read(), version })
@@ -401,7 +404,7 @@ impl DataStore for EngineStore {
     }
 
     fn defragment(&self) -> StoreResult<'_, Defragmented> {
-        // The database reclaims space itself.
+        // The database reclaims space automatically, so there is nothing to do.
         let bytes = self.engine.status().stored_bytes;
         StoreFuture::ready(Ok(Defragmented { bytes_before: bytes, bytes_after: bytes }))
     }

@@ -2,7 +2,7 @@
 //!
 //! # Not here
 //!
-//! The work of the sequencer: lease expiry, writing the tables, removing compacted versions (`engine`).
+//! The work of the sequencer: lease expiry, writing the tables, removing compacted versions (the crate `engine`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::forward::PeerForward;
 use crate::expiry;
 use crate::scrape::sample_of_limits;
 
-/// Interval at which the role of this server is compared with the metrics.
+/// Interval at which the metrics about the sequencer are updated.
 const ROLE_LOOK: Duration = Duration::from_millis(500);
 
 /// Pause before history is read again after a failure.
@@ -59,7 +59,7 @@ pub(super) fn all(
     duties
 }
 
-/// Updates the metrics about the sequencer, and logs a new one.
+/// Updates the metrics about the sequencer, and logs when another server becomes the sequencer.
 async fn follow_role(engine: Engine, metrics: Arc<Metrics>) {
     let mut ticks = interval(ROLE_LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -155,8 +155,8 @@ async fn compact(handles: &ServerHandles, revision: i64) -> Result<(), RequestEr
     handles.store.write(write, None).await.map(drop)
 }
 
-/// Registers the callbacks that read the server at each scrape. They hold weak references to handles that own the
-/// metrics.
+/// Registers the callbacks that read the server's state at each scrape. The callbacks have only weak references to
+/// handles that own the metrics, because the metrics own the callbacks.
 pub(super) fn register_callbacks(
     metrics: &Metrics,
     (engine, forward, handles): (&Engine, &Arc<PeerForward>, &ServerHandles),

@@ -1,19 +1,19 @@
 //! The sending side of the connection between servers: requests to the sequencer, over its peer port.
 //!
-//! One connection leads to the current sequencer. All requests that wait are written at once, and answers arrive in any
-//! order. The receiver executes the requests as the users that they name, so it admits only senders that know its secret
-//! (`frames`).
+//! One connection leads to the current sequencer. All waiting requests are written at once, and responses arrive in any
+//! order. The receiver executes each request as the user that the request names, so it admits only senders that know
+//! its secret (`frames`).
 //!
 //! # Invariants
 //!
 //! * A frame is never sent twice, because the sequencer would execute its write twice. If a connection fails after the
 //!   frame may have been sent, the outcome is unknown.
-//! * A server that stops says how many frames it has accepted, so the frames after them can be sent to its successor.
+//! * A stopping server reports how many frames it has accepted, so that the other frames can be sent to its successor.
 //!
 //! # Bounds
 //!
-//! At most [`WAITING_BYTES_MAX`] bytes of frames wait for an answer; further ones are refused, and their clients receive
-//! "too many requests".
+//! At most [`WAITING_BYTES_MAX`] bytes of frames wait for a response. Further frames are refused, and their clients
+//! receive "too many requests".
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,17 +39,17 @@ pub(super) const PATH: &str = "/quorate/engine";
 /// The name of the protocol.
 pub(super) const PROTOCOL: &str = "quorate-engine-1";
 
-/// The number of a frame by which a server says that it accepts no more frames. The payload is the number of the first
-/// frame that it did not accept.
+/// Number of the frame with which a server reports that it accepts no more frames. The payload is the number of the
+/// first frame that the server did not accept.
 pub(super) const GOODBYE: u64 = u64::MAX;
 
-/// Maximum number of bytes that wait for the sequencer's answers.
+/// Maximum number of bytes of frames that wait for the sequencer's responses.
 const WAITING_BYTES_MAX: usize = 256 << 20;
 
-/// Maximum number of frames between their senders and the connection.
+/// Maximum number of frames that are queued for the connection.
 const QUEUE_MAX: usize = 1_024;
 
-/// Maximum time for a connection and the proof of the secret.
+/// Maximum time for establishing a connection, including the proof of the secret.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// A connection is closed if sent data is not acknowledged for this time.
@@ -64,19 +64,19 @@ pub(super) struct PeerForward {
     link: tokio::sync::Mutex<Option<Link>>,
 }
 
-/// A connection.
+/// A connection to another server.
 struct Link {
     to: Destination,
     jobs: mpsc::Sender<Job>,
 }
 
-/// A frame on its way.
+/// A frame that is queued for the connection.
 struct Job {
     frame: Bytes,
     waiting: Waiting,
 }
 
-/// The sender of a frame, which waits for its answer.
+/// The sender of a frame, which waits for the response.
 struct Waiting {
     answer: oneshot::Sender<Result<Bytes, ForwardError>>,
     _held: Held,
@@ -130,7 +130,7 @@ impl PeerForward {
         }
     }
 
-    /// Returns the number of bytes that wait for answers.
+    /// Returns the number of bytes of frames that wait for responses.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes.load(Ordering::Relaxed)
     }
@@ -150,7 +150,8 @@ impl PeerForward {
         answered.await.unwrap_or(Err(ForwardError::Lost))
     }
 
-    /// Returns the queue of the connection to this server. All senders that need a new connection wait for the same one.
+    /// Returns the queue of the connection to a server. If there is no connection, all senders wait until one of them
+    /// has established it.
     async fn link_to(&self, to: &Destination) -> Result<mpsc::Sender<Job>, ConnectError> {
         let mut link = self.link.lock().await;
         if let Some(known) = &*link
@@ -159,7 +160,7 @@ impl PeerForward {
         {
             return Ok(known.jobs.clone());
         }
-        // The former connection ends when its last answer has arrived.
+        // The former connection ends when its last response has arrived.
         *link = None;
         let connecting = tokio::time::timeout(CONNECT_TIME_MAX, self.connect(to));
         let jobs = connecting.await.map_err(|_| ConnectError::Timeout)??;
@@ -200,7 +201,7 @@ impl Forward for PeerForward {
     }
 }
 
-/// The frames that were sent and not answered, by their numbers.
+/// The sent frames without a response, by frame number.
 #[derive(Default)]
 struct Sent {
     waiting: Mutex<BTreeMap<u64, Waiting>>,
@@ -223,10 +224,10 @@ async fn run<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         log::debug!("the connection to the sequencer has ended", "error" = error.to_string());
     }
     refuse_queued(&mut queue).await;
-    // The senders of the remaining frames learn that the connection was lost, because their answers are dropped.
+    // The senders of the remaining frames learn that the connection was lost, because `sent` is dropped.
 }
 
-/// Tells the senders of queued frames that they were not sent.
+/// Reports to the senders of queued frames that the frames were not sent.
 async fn refuse_queued(queue: &mut mpsc::Receiver<Job>) {
     queue.close();
     while let Some(job) = queue.recv().await {
@@ -234,7 +235,7 @@ async fn refuse_queued(queue: &mut mpsc::Receiver<Job>) {
     }
 }
 
-/// Reads answers until the connection ends.
+/// Reads responses until the connection ends.
 async fn read_answers<R: AsyncRead + Unpin>(mut answers: Opener<R>, sent: &Sent) -> io::Result<()> {
     while let Some(head) = answers.head().await? {
         let payload = answers.payload(head).await?;
@@ -257,7 +258,8 @@ async fn read_answers<R: AsyncRead + Unpin>(mut answers: Opener<R>, sent: &Sent)
     Ok(())
 }
 
-/// Writes frames until the link is replaced or the receiver accepts no more. Then waits for the end of the connection.
+/// Writes frames until the link is replaced or the receiver accepts no more frames. Then waits for the end of the
+/// connection.
 async fn write_frames<W: AsyncWrite + Unpin>(
     (mut writing, mut sealer): (W, Sealer),
     queue: &mut mpsc::Receiver<Job>,
@@ -302,7 +304,7 @@ mod tests {
         Key::new(HMAC_SHA256, &[1; 32])
     }
 
-    /// The other end of a connection.
+    /// The receiving end of a connection.
     struct Receiver {
         frames: Opener<ReadHalf<DuplexStream>>,
         answers: (WriteHalf<DuplexStream>, Sealer),

@@ -1,14 +1,14 @@
 //! The receiving side of the connection between servers: the service of the peer port.
 //!
-//! A sender upgrades its connection and proves that it knows this server's secret (`frames`). No other sender can send a
-//! frame, with or without TLS. The engine then executes a frame as any request: it checks the user and
-//! the user's permissions when it applies the request, not when the frame was sent.
+//! A sender upgrades its connection and proves that it knows this server's secret (`frames`). No other sender can send
+//! a frame, with or without TLS. The engine then executes the frame like any other request: it checks the user and the
+//! user's permissions when it applies the request, not when the frame arrives.
 //!
 //! # Bounds
 //!
 //! A sender must prove the secret within [`PROOF_TIME_MAX`]. Over all connections, at most [`FRAMES_MAX`] frames and
-//! [`RECEIVED_BYTES_MAX`] bytes are received and not yet answered; reading pauses beyond that. A frame that has begun must
-//! arrive within [`FRAME_TIME_MAX`].
+//! [`RECEIVED_BYTES_MAX`] bytes have been received and not answered yet. Above these limits, reading pauses. Once the
+//! head of a frame has been read, the payload must arrive within [`FRAME_TIME_MAX`].
 
 use std::convert::Infallible;
 use std::io;
@@ -30,16 +30,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use super::forward::{GOODBYE, PATH, PROTOCOL};
 use super::frames::{FRAME_BYTES_MAX, Head, Opener, Sealer, admit};
 
-/// Maximum time in which a sender proves that it knows the secret.
+/// Maximum time for a sender to prove that it knows the secret.
 const PROOF_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Maximum time in which a frame arrives.
+/// Maximum time for the payload of a frame to arrive.
 const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Maximum number of frames that are received and not answered.
+/// Maximum number of received frames that are not answered yet, over all connections.
 const FRAMES_MAX: usize = 16_384;
 
-/// Maximum number of bytes of these frames.
+/// Maximum number of bytes of received frames that are not answered yet, over all connections.
 const RECEIVED_BYTES_MAX: u32 = 256 << 20;
 
 /// The service of the peer listeners.
@@ -58,14 +58,14 @@ struct Bounds {
     bytes: Arc<Semaphore>,
 }
 
-/// The part of the bounds that a frame uses.
+/// The permits that a received frame takes from the bounds.
 #[derive(Debug)]
 struct Permit {
     _frame: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,
 }
 
-/// An answer on its way to the sender.
+/// A response that is queued for the sender.
 #[derive(Debug)]
 struct Answer {
     number: u64,
@@ -175,7 +175,7 @@ impl ForwardService {
             let Some(head) = next else {
                 let payload = Bytes::copy_from_slice(&accepted.to_be_bytes());
                 let goodbye = Answer { number: GOODBYE, payload, _permit: None };
-                // The writer ends only with the connection.
+                // The send fails only if the connection has ended.
                 let (Ok(()) | Err(_)) = answers.send(goodbye).await;
                 return Ok(());
             };
@@ -199,11 +199,11 @@ impl ForwardService {
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An error means that the listener is gone.
+    // An error means that the listener was dropped.
     let (Ok(_) | Err(_)) = stop.wait_for(|stop| *stop).await;
 }
 
-/// Writes answers until there can be no more.
+/// Writes responses until the queue is closed.
 async fn write_answers<W: AsyncWrite + Unpin>(
     mut writing: W,
     mut sealer: Sealer,
@@ -221,7 +221,7 @@ async fn write_answers<W: AsyncWrite + Unpin>(
     writing.shutdown().await
 }
 
-/// A connection, including the bytes that were read before it left HTTP.
+/// A connection, including the bytes that were read before the connection was upgraded from HTTP.
 struct Stream {
     io: Box<dyn Duplex>,
     read_ahead: Bytes,

@@ -1,4 +1,4 @@
-//! The connection between two servers on a database: proof of the secret, and frames that cannot be altered.
+//! The connection between two servers with the same database: proof of the secret, and authenticated frames.
 //!
 //! ```text
 //! sender ──► receiver   nonce                                     (32 bytes)
@@ -7,14 +7,14 @@
 //! both directions       frames: length, number, payload, HMAC(key of the direction, count, length, number, payload)
 //! ```
 //!
-//! All HMACs use SHA-256, and the keys of the two directions are HMACs of the nonces. The proofs do not
-//! need TLS: an attacker who reads and changes the traffic cannot find the secret or a key, so every frame that is forged,
-//! repeated or changed is refused. Only TLS hides the content.
+//! All HMACs use SHA-256, and the keys of the two directions are HMACs of the nonces. The proofs do not need TLS: an
+//! attacker who reads and changes the traffic cannot find the secret or a key, so every forged, repeated or changed
+//! frame is refused. Only TLS hides the content of the frames.
 //!
 //! # Bounds
 //!
-//! A payload has at most [`FRAME_BYTES_MAX`] bytes. The length is known before the payload is read, so that its receiver
-//! can wait for memory.
+//! A payload has at most [`FRAME_BYTES_MAX`] bytes. The receiver reads the length before the payload, so that it can
+//! wait until enough memory is free.
 //!
 //! # Not here
 //!
@@ -29,22 +29,22 @@ use bytes::{BufMut, Bytes, BytesMut};
 use quorate_engine::Secret;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Maximum size of a frame's payload. A request has at most `--max-request-bytes`, and an answer may contain many deleted
-/// keys.
+/// Maximum size of a frame's payload in bytes. A request has at most `--max-request-bytes`, but a response may contain
+/// many deleted keys.
 pub(super) const FRAME_BYTES_MAX: usize = 256 << 20;
 
 const NONCE_BYTES: usize = 32;
 const TAG_BYTES: usize = 32;
 const HEAD_BYTES: usize = 12;
 
-/// The keys of both directions.
+/// The keys that authenticate the frames of each direction.
 #[derive(Debug)]
 pub(super) struct Keys {
     pub(super) to_receiver: Key,
     pub(super) to_sender: Key,
 }
 
-/// The bytes that both sides have contributed to a connection.
+/// The random bytes that both sides contribute to a connection.
 type Nonces = [u8; 2 * NONCE_BYTES];
 
 fn tag(key: &Key, role: &str, nonces: &Nonces) -> Tag {
@@ -95,7 +95,8 @@ pub(super) async fn introduce<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(keys(&secret, &nonces))
 }
 
-/// Admits a sender that knows this server's secret.
+/// Admits a sender only if it proves that it knows this server's secret. Proves to the sender that this server knows
+/// the secret, too.
 pub(super) async fn admit<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     secret: &Secret,
@@ -119,7 +120,7 @@ pub(super) async fn admit<S: AsyncRead + AsyncWrite + Unpin>(
 pub(super) struct Head {
     /// The length of the payload.
     pub(super) length: usize,
-    /// The number that the answer repeats.
+    /// The number of the frame. The response has the same number.
     pub(super) number: u64,
     bytes: [u8; HEAD_BYTES],
 }
@@ -132,7 +133,7 @@ impl Head {
     }
 }
 
-/// Writes frames of one direction.
+/// Encodes the frames of one direction.
 #[derive(Debug)]
 pub(super) struct Sealer {
     key: Key,
@@ -144,7 +145,7 @@ impl Sealer {
         Self { key, count: 0 }
     }
 
-    /// Appends a frame to `to`. The payload is not longer than [`FRAME_BYTES_MAX`].
+    /// Appends a frame to `to`. The payload must not be longer than [`FRAME_BYTES_MAX`].
     pub(super) fn seal(&mut self, number: u64, payload: &[u8], to: &mut BytesMut) {
         let length = u32::try_from(payload.len()).expect("a payload has a maximum length");
         let start = to.len();
@@ -158,7 +159,7 @@ impl Sealer {
     }
 }
 
-/// Reads frames of one direction.
+/// Reads and verifies the frames of one direction.
 #[derive(Debug)]
 pub(super) struct Opener<R> {
     reader: R,
@@ -189,7 +190,7 @@ impl<R: AsyncRead + Unpin> Opener<R> {
         Ok(Some(Head { length, number, bytes }))
     }
 
-    /// Reads the payload of a frame.
+    /// Reads the payload of a frame, and verifies the authentication code of the frame.
     pub(super) async fn payload(&mut self, head: Head) -> io::Result<Bytes> {
         let mut frame = vec![0; HEAD_BYTES + head.length];
         frame[..HEAD_BYTES].copy_from_slice(&head.bytes);
@@ -241,7 +242,7 @@ mod tests {
         sealer.seal(8, b"", &mut sealed);
         let frames = read(&sealed, &receiver.to_receiver).await.unwrap();
         assert_eq!(frames, [(7, Bytes::from("one")), (8, Bytes::new())]);
-        // The keys of the directions differ, so an answer is no request.
+        // The two directions have different keys, so a frame of one direction is refused in the other direction.
         assert!(read(&sealed, &receiver.to_sender).await.is_err());
     }
 
@@ -255,7 +256,7 @@ mod tests {
         assert!(sender.is_err(), "a server that was never the sequencer has no secret");
     }
 
-    /// A sender that ignores the receiver's proof, as an attacker does.
+    /// The sender does not know the secret, and sends the receiver's own proof back, as an attacker might.
     #[tokio::test]
     async fn a_forged_proof_is_refused() {
         let secret = Secret::generate().unwrap();
@@ -264,7 +265,7 @@ mod tests {
             near.write_all(&[1; NONCE_BYTES]).await.unwrap();
             let mut answer = [0; NONCE_BYTES + TAG_BYTES];
             near.read_exact(&mut answer).await.unwrap();
-            // The proof of the receiver is not accepted as that of a sender.
+            // The receiver does not accept its own proof as the proof of a sender.
             near.write_all(&answer[NONCE_BYTES..]).await.unwrap();
             near
         };

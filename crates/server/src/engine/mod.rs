@@ -44,17 +44,17 @@ use crate::serving::serve_peer_port;
 use crate::supervisor::{Stop, Supervisor};
 use crate::{console, expiry, metrics, tokens};
 
-/// Maximum time for which the stop of the server waits for the database.
+/// Maximum time for which a stopping server waits for the database.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The running parts of a server.
 struct Running {
     engine: Engine,
-    /// The secret by which this server recognizes the others.
+    /// The secret by which this server recognises the other servers.
     secret: Secret,
     forward: Arc<PeerForward>,
     handles: ServerHandles,
-    /// The runtimes of the connections of clients.
+    /// The runtimes of the client connections.
     runtimes: Arc<Runtimes>,
     /// The runtime of the engine's tasks and of the peer port.
     engine_runtimes: Arc<Runtimes>,
@@ -131,15 +131,15 @@ pub(crate) fn run(
     log::info!("closing etcd server", "name" = config.name);
     running.handles.streams.stop();
     control.block_on(serving.finish(config.request_timeout()));
-    // The other servers are answered until the requests of this server's clients have ended.
+    // This server serves the other servers until the requests of its own clients have ended.
     drop(serving_peers);
     stop_engine(&control, &running.engine);
     observing.finish();
     Ok(Ended::Stopped(stop))
 }
 
-/// Waits until the keyspace has a sequencer, as a member waits for a leader before it serves clients. Returns the reason
-/// if the server must stop before that.
+/// Waits until the keyspace has a sequencer, as a member waits for a leader before it serves clients. Returns the
+/// reason for the stop if the server must stop before that.
 fn wait_until_led(
     control: &tokio::runtime::Runtime,
     supervisor: &mut Supervisor,
@@ -222,9 +222,10 @@ async fn start(
     Ok(Running { engine, secret, forward, handles, runtimes, engine_runtimes })
 }
 
-/// Returns a text that tells this machine from others, for the id of the server: servers in containers often have the same
-/// name and the same default peer URL. After a restart of the process, the id is the same, so that a sequencer gets its
-/// role back at once.
+/// Returns a text that differs between machines, for computing the id of the server. The name and the peer URL are not
+/// sufficient, because servers in containers often have the same name and the same default peer URL. After a restart of
+/// the process, the text and therefore the id are the same, so that a restarted sequencer receives its role back at
+/// once.
 fn machine() -> String {
     let read = |name: &str| {
         std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default()
