@@ -76,7 +76,7 @@ struct EncodedToken {
 pub(crate) struct Committed {
     /// The batch's position in the log.
     pub(crate) seq: u64,
-    /// The term of the sequencer that committed it.
+    /// The term of the sequencer that committed the batch.
     pub(crate) term: TermId,
     /// The newest revision after the batch.
     pub(crate) last_revision: i64,

@@ -43,8 +43,8 @@ struct Frozen {
 }
 
 impl Frozen {
-    /// Opens a session that sees everything that was committed before this call. Waits until these
-    /// changes are in the tables.
+    /// Waits until everything that was committed before this call is in the tables. Returns a session
+    /// that sees these changes.
     async fn new(context: &TermContext) -> Result<Self, EngineError> {
         context.rounds.wait().await?;
         let committed = context.replica.position().seq;

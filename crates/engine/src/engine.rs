@@ -37,7 +37,7 @@ use crate::wire::{LeaseTimes, Question, Reply};
 const SEQUENCER_TIME_MAX: Duration = Duration::from_secs(5);
 /// Number of attempts after which a read fails if compactions overtake every attempt.
 const OVERTAKEN_MAX: usize = 10;
-/// Interval at which a request that waits for compactions checks whether their garbage is removed.
+/// Interval at which a request that waits for compactions checks for remaining garbage.
 const GARBAGE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The options of an engine.
@@ -84,7 +84,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// The transport between servers.
 pub trait Forward: Send + Sync {
     /// Sends a frame to a server and returns the response. The receiving server passes the frame to
-    /// [`Engine::serve`], which executes the request as the user that the frame names. Therefore the
+    /// [`Engine::serve`], which executes the request as the user that the frame names. Therefore a
     /// server must accept frames only from a sender that knows the server's secret.
     fn forward<'a>(
         &'a self,
@@ -433,8 +433,7 @@ impl Engine {
         Ok(self.ask(question).await?.into_lease()?.unwrap_or(None))
     }
 
-    /// Executes the question in a frame that another server has forwarded, and returns the encoded
-    /// reply.
+    /// Answers the question in a frame that another server has forwarded. Returns the encoded reply.
     pub async fn serve(&self, frame: Bytes) -> Bytes {
         let reply = match Question::decode(frame) {
             Ok(question) => match self.shared.role.term() {
@@ -446,7 +445,7 @@ impl Engine {
         reply.encode_bytes()
     }
 
-    /// Returns the reply that replaces a reply that is too long for the transport. It reports that the
+    /// Returns the reply to send if the actual reply is too long for the transport. It reports that the
     /// outcome of the request is unknown.
     #[must_use]
     pub fn answer_is_too_long() -> Bytes {

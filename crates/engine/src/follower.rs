@@ -36,7 +36,7 @@ use crate::replica::{Replica, Start};
 use crate::tail::Position;
 use crate::term_id::TermId;
 
-/// The maximum number of batches that one statement reads, including the last known one.
+/// The maximum number of batches that one statement reads, including the last known batch.
 const BATCHES_MAX: i64 = 64;
 /// Maximum number of waiting requests for a round.
 const WAITING_MAX: usize = 65_536;
@@ -45,8 +45,8 @@ const WAITING_MAX: usize = 65_536;
 const IDLE_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval between rounds if the database does not support notifications of new batches.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Pause after a failed attempt to connect to the database, and before the tables are read again
-/// because a compaction has removed the batch at the position that was read.
+/// Pause after a failed attempt to connect to the database. The same pause precedes another read of the
+/// tables if a compaction has removed the batch at the position that was read.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A request for a round. The sender is dropped if the round fails.

@@ -2,7 +2,7 @@
 //!
 //! The servers store no data of their own. One of them is the *sequencer*: it orders all requests,
 //! applies them with `quorate_state`, and commits them in batches. The other servers forward requests
-//! to the sequencer, and one of them takes over if it fails. Every server executes reads on the
+//! to the sequencer. If the sequencer fails, one of them takes over. Every server executes reads on the
 //! database, and delivers events to its own watchers.
 //!
 //! ```text

@@ -1,4 +1,5 @@
-//! The keys that a request reads or changes, which must be loaded before it is applied.
+//! Determines the keys that a request reads or changes. These keys must be loaded before the request is
+//! applied.
 //!
 //! # Invariants
 //!

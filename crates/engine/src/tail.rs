@@ -1,13 +1,13 @@
 //! The tail: the newest committed batches, in memory.
 //!
 //! The tables lag behind the log by a fraction of a second. Until the changes of a batch are in the
-//! tables, every server keeps the batch in memory, and merges its changes into the results that the
-//! server reads from the tables. Each server also keeps a limited amount of older batches for watchers
-//! that are slightly behind.
+//! tables, every server keeps the batch in memory, and merges the changes of the batch into the results
+//! that the server reads from the tables. Each server also keeps a limited amount of older batches for
+//! watchers that are slightly behind.
 //!
 //! # Invariants
 //!
-//! * The tail contains every committed batch after `written_seq`, up to the last one that this server
+//! * The tail contains every committed batch after `written_seq`, up to the last batch that this server
 //!   knows. The tables contain all batches up to `written_seq`, and possibly some later batches.
 //! * The revision, the batches and the index of the tail change together, so a reader sees either all
 //!   changes of a batch or none of its changes.

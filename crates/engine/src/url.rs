@@ -57,7 +57,7 @@ pub enum UrlError {
          with special characters percent-encoded"
     )]
     Invalid,
-    /// A parameter has an unknown value.
+    /// The value of a parameter is invalid.
     #[error("the parameter {name} of the database URL is not valid: {problem}")]
     Parameter {
         /// The name of the parameter.

@@ -335,7 +335,7 @@ const fn number_of(refusal: Refusal) -> u32 {
     }
 }
 
-/// All refusals.
+/// All refusals, for looking up a refusal by its number.
 const REFUSALS: [Refusal; 32] = [
     Refusal::Compacted,
     Refusal::FutureRevision,

@@ -50,7 +50,8 @@ pub enum DatabaseFault {
         /// The newest supported format.
         supported: i32,
     },
-    /// The transaction conflicted with a concurrent one. It had no effect and may be repeated.
+    /// The transaction conflicted with a concurrent transaction, so it had no effect and may be
+    /// repeated.
     #[error("a concurrent transaction interfered: {0}")]
     Conflict(String),
     /// The connection was lost or the time limit was exceeded, so the outcome is unknown.

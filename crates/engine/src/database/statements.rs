@@ -3,7 +3,7 @@
 //! PostgreSQL, CockroachDB and YugabyteDB support all of them. The tables are described in
 //! `migrations`.
 
-/// A statement.
+/// One of the engine's SQL statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Statement {
     /// Appends a batch to the log. Has no effect if the position is taken, if the batch at the previous
@@ -55,7 +55,7 @@ pub(crate) enum Statement {
     VersionsIn(End),
     /// Reads the version of a key at a revision, and the compacted revision.
     VersionAt,
-    /// Reads the keys of a range as they were at a revision.
+    /// Reads the keys of a range as they were at a revision, and the compacted revision.
     RangeAt {
         /// How the range ends.
         end: End,

@@ -33,8 +33,8 @@ use crate::replica::Replica;
 const WORKING_SET_BYTES_MAX: usize = 64 << 20;
 /// Number of individually loaded keys above which a working set is replaced.
 const WORKING_SET_KEYS_MAX: usize = 200_000;
-/// Number of keys in the responses of a batch at which the batch accepts no more requests. It is
-/// limited because the responses stay in memory until the batch is committed.
+/// A batch accepts no more requests once its responses list this number of keys, because the responses
+/// stay in memory until the batch is committed.
 const ANSWERED_KEYS_MAX: usize = 200_000;
 /// Maximum number of bytes of committed batches that have not been written to the tables yet. Above it,
 /// new requests wait.
@@ -110,9 +110,9 @@ pub(super) struct Applying {
     /// Maximum memory for the keys and values that one batch of requests needs, in bytes.
     pub(super) load_bytes_max: usize,
     pub(super) number: u64,
-    /// The number of the last batch whose application has begun. It is set before the batch changes the
-    /// state, so a reader of the state knows which batch must be committed before the changes that it
-    /// has seen are durable.
+    /// The number of the last batch whose application has begun. The number is set before the batch
+    /// changes the state, so a reader of the state can wait until every change that it may have seen is
+    /// committed.
     pub(super) begun: Arc<AtomicU64>,
     pub(super) metrics: Arc<Metrics>,
 }

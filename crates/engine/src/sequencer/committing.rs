@@ -68,7 +68,7 @@ pub(super) enum Appended {
 }
 
 impl Appender {
-    /// Appends a row at a position. Repeats the attempt until the database has reported a result.
+    /// Appends a row at a position. Repeats the attempt until the database has returned a result.
     pub(super) async fn append(&mut self, row: LogRow<'_>) -> Result<Appended, DatabaseFault> {
         let mut is_repeated = false;
         loop {
@@ -199,8 +199,8 @@ impl Committing {
     }
 
     async fn commit(&mut self, draft: Draft, last_revision: i64) -> Result<(), EngineError> {
-        // If the replica has restarted, the requests may have been applied to keys from after the
-        // restart, which do not continue the state of this term.
+        // If the replica has restarted, the requests may have been applied to keys that were loaded
+        // after the restart and do not continue the state of this term.
         if self.replica.position().restarts != self.restarts {
             return Err(EngineError::SequencerChanged);
         }

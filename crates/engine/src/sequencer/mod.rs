@@ -1,7 +1,7 @@
 //! The sequencer: the one server that orders requests and commits them.
 //!
-//! In a term of the sequencer, a request passes through the first two of these tasks. The third task
-//! then writes its changes to the tables:
+//! A term of the sequencer runs several tasks. A request passes through two of them, and a third task
+//! then writes the changes to the tables:
 //!
 //! ```text
 //! requests ─► applying: load keys, State::apply ─► committing: append to the log, publish, answer
@@ -56,7 +56,7 @@ pub(crate) const WAITING_MAX: usize = 16_384;
 const WAITING_BYTES_MAX: usize = 256 << 20;
 /// The maximum number of requests in a batch.
 const BATCH_REQUESTS_MAX: usize = 2_000;
-/// Number of bytes of requests at which a batch accepts no more requests.
+/// A batch accepts no more requests once its requests have this number of bytes.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// The outcome of a request.

@@ -170,8 +170,8 @@ async fn append_fence(context: &TermContext, appender: &mut Appender) -> Result<
     }
 }
 
-/// Checks that no other server has begun a term. In that case, the append failed because the previous
-/// sequencer was faster and took the position, or because the database has lost batches, which the next
+/// Checks that no other server has begun a term. If this check succeeds, the append failed because the
+/// previous sequencer took the position first, or because the database has lost batches, which the next
 /// round detects.
 async fn check_role(context: &TermContext, id: TermId) -> Result<(), EngineError> {
     let session = context.database.connect().await?;

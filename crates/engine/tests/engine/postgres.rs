@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// `initdb` refuses to run as root. If the tests run as root, the server runs as the first of these
-/// users that exists: Debian's `postgres`, or `nobody`.
+/// users that exists. The first one belongs to Debian's package, and the second one always exists.
 const USERS: [&str; 2] = ["postgres", "nobody"];
 
-/// A running server. It stops when this value is dropped, or when the test process ends.
+/// A running PostgreSQL server. The server stops when this value is dropped, or when the test process
+/// ends.
 #[derive(Debug)]
 pub(crate) struct Postgres {
     dir: TempDir,
@@ -107,8 +108,8 @@ impl Postgres {
         self.dir.path().join("data")
     }
 
-    /// Starts the server from a shell. The shell stops the server when the shell's standard input is
-    /// closed, at the latest by the end of the test process.
+    /// Starts the server from a shell, which stops the server when the shell's standard input is
+    /// closed. The end of the test process also closes this input.
     pub(crate) fn launch(&mut self) {
         let script = "\"$0\" -D \"$1\" -p \"$2\" -c listen_addresses=127.0.0.1 -c unix_socket_directories=\"$3\" \
                       -c fsync=off -c full_page_writes=off -c max_connections=300 $4 >>\"$3/log\" 2>&1 & \

@@ -36,7 +36,7 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 use tokio::sync::watch;
 
-/// Number of records from which a list counts against the limit on the memory of lists.
+/// Minimum number of records of a list that counts against the limit on the memory of lists.
 const LONG_LIST_RECORDS: usize = 16 * 1024;
 
 /// Reports the progress of the engine to the services.

@@ -32,7 +32,7 @@ const ROLE_LOOK: Duration = Duration::from_millis(500);
 const HISTORY_RETRY: Duration = Duration::from_millis(500);
 
 /// Number of consecutive checks without a sequencer, one election timeout apart, after which streams that require a
-/// leader end. It is the same as for a raft member.
+/// leader end. The number is the same as for a raft member.
 const LEADERLESS_CHECKS_MAX: u32 = 3;
 
 type Duty = Pin<Box<dyn Future<Output = ()> + Send>>;

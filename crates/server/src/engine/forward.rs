@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //!
-//! * A frame is never sent twice, because the sequencer would execute its write twice. If a connection fails after the
-//!   frame may have been sent, the outcome is unknown.
+//! * A frame is never sent twice, because the sequencer would execute the frame's write twice. If a connection fails
+//!   after the frame may have been sent, the outcome is unknown.
 //! * A stopping server reports how many frames it has accepted, so that the other frames can be sent to its successor.
 //!
 //! # Bounds
@@ -109,7 +109,7 @@ impl Waiting {
     }
 }
 
-/// Why there is no connection.
+/// The reason why a connection could not be established.
 #[derive(Debug, thiserror::Error)]
 enum ConnectError {
     #[error(transparent)]

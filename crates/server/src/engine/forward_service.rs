@@ -191,7 +191,7 @@ impl ForwardService {
                     payload = Engine::answer_is_too_long();
                 }
                 let answer = Answer { number: head.number, payload, _permit: Some(permit) };
-                // The connection may have ended.
+                // The connection may have ended, in which case the response is dropped.
                 let (Ok(()) | Err(_)) = answers.send(answer).await;
             });
         }
