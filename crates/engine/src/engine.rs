@@ -108,7 +108,8 @@ pub struct EngineStatus {
     pub revision: i64,
     /// The compacted revision, or -1.
     pub compacted_revision: i64,
-    /// The bytes of all versions in the database. Only the sequencer updates this value.
+    /// Number of bytes of all versions in the tables. On a server other than the sequencer, the value is up to half a
+    /// second old.
     pub stored_bytes: u64,
     /// The bytes of committed batches that are not in the tables yet.
     pub backlog_bytes: u64,

@@ -12,6 +12,7 @@
 //! The term itself (`sequencer::term`).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -219,7 +220,9 @@ async fn step(
     if announces {
         announce(session, context, role, server).await?;
     }
-    let holder = read_holder(session).await?;
+    let (holder, stored_bytes) = read_holder(session).await?;
+    // The tasks of a term count the bytes themselves, but this server has no term now.
+    context.stored_bytes.store(stored_bytes, Ordering::Relaxed);
     let is_free = holder.is_expired || holder.id == server.id;
     role.holder.send_if_modified(|known| {
         let is_new = *known != holder;
@@ -236,18 +239,21 @@ async fn step(
     Ok(taken.map(|row| TermId { epoch: row.get::<_, i64>(0).cast_unsigned(), nonce }))
 }
 
-async fn read_holder(session: &Session) -> Result<Holder, DatabaseFault> {
+/// Returns the holder of the role, and the number of bytes of all versions in the tables.
+async fn read_holder(session: &Session) -> Result<(Holder, u64), DatabaseFault> {
     let row = session.read_opt(Statement::ReadRole, &[]).await?;
     let row = row.ok_or_else(|| DatabaseFault::Content {
         table: "sequencer",
         problem: "the row is missing".to_owned(),
     })?;
-    Ok(Holder {
+    let holder = Holder {
         epoch: row.get::<_, i64>(0).cast_unsigned(),
         id: row.get::<_, i64>(1).cast_unsigned(),
         destination: Destination { address: row.get(2), secret: Secret::from_bytes(row.get(4)) },
         is_expired: row.get(3),
-    })
+    };
+    let stored_bytes = row.get::<_, Option<i64>>(6).unwrap_or(0);
+    Ok((holder, u64::try_from(stored_bytes).unwrap_or(0)))
 }
 
 async fn announce(

@@ -131,7 +131,7 @@ impl DatabaseUrl {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => {
-                let problem = "sslcert and sslkey are used together".to_owned();
+                let problem = "sslcert and sslkey must be set together".to_owned();
                 return Err(UrlError::Parameter { name: "sslcert", problem });
             }
         };

@@ -74,7 +74,7 @@ pub(crate) enum Statement {
     RenewRole,
     /// Gives up the role.
     LeaveRole,
-    /// Reads the current sequencer.
+    /// Reads the current sequencer, and the number of bytes of all versions in the tables.
     ReadRole,
     /// Stores the compacted revision, so that readers of the tables notice the compaction.
     AnnounceCompaction,
@@ -326,7 +326,8 @@ impl Statement {
                  WHERE id = 1 AND epoch = $1 AND nonce = $2"
             }
             Self::ReadRole => {
-                "SELECT epoch, holder, address, expires < now(), secret, nonce FROM {s}.sequencer WHERE id = 1"
+                "SELECT epoch, holder, address, expires < now(), secret, nonce, \
+                 (SELECT p.bytes FROM {s}.progress p WHERE p.id = 1) FROM {s}.sequencer WHERE id = 1"
             }
             Self::AnnounceServer => {
                 "INSERT INTO {s}.servers (id, name, address, client_urls, seen) VALUES ($1, $2, $3, $4, now()) \

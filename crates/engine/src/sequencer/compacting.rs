@@ -99,8 +99,9 @@ impl Compacting {
     }
 
     async fn remove_all(&mut self, compacted: i64) -> Result<(), EngineError> {
+        let mut is_last_removed = false;
         loop {
-            match self.step(compacted).await {
+            match self.step(compacted, &mut is_last_removed).await {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 Err(fault) if fault.is_transient() => {
@@ -130,18 +131,19 @@ impl Compacting {
     }
 
     /// Announces the compaction, and removes the garbage of the batch that contains the compacted
-    /// revision. The batch itself stays in the log, because watchers can still read it. Each step calls
-    /// this function first, so a compaction is complete when the log contains no older batch.
-    async fn remove_last(&mut self, compacted: i64, written: i64) -> Result<(), DatabaseFault> {
+    /// revision. The batch itself stays in the log, because watchers can still read it. This function
+    /// runs before any older batch is removed, so a compaction is complete when the log contains no older
+    /// batch. Returns false if the batch is not in the tables yet.
+    async fn remove_last(&mut self, compacted: i64, written: i64) -> Result<bool, DatabaseFault> {
         let session = self.session().await?;
         session.execute(Statement::AnnounceCompaction, &[&compacted]).await?;
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
             [&compacted, &-1_i64, &1_i64];
         let rows = session.query(Statement::ReadLogFromRevision, &parameters).await?;
-        let Some(row) = rows.first() else { return Ok(()) };
+        let Some(row) = rows.first() else { return Ok(true) };
         let batch = Committed::decode(row)?;
         if batch.seq > written.cast_unsigned() {
-            return Ok(());
+            return Ok(false);
         }
         let batches = std::slice::from_ref(&batch);
         let mut removed = 0;
@@ -152,7 +154,7 @@ impl Compacting {
             })
             .await?;
         self.subtract(removed);
-        Ok(())
+        Ok(true)
     }
 
     /// Subtracts the bytes of removed versions from `stored_bytes`.
@@ -163,8 +165,13 @@ impl Compacting {
             self.stored_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
     }
 
-    /// Removes the garbage of a few batches. Returns whether more garbage may be left.
-    async fn step(&mut self, compacted: i64) -> Result<bool, DatabaseFault> {
+    /// Removes the garbage of a few batches, after that of the batch with the compacted revision, which
+    /// is removed once: it may be large. Returns whether more garbage may be left.
+    async fn step(
+        &mut self,
+        compacted: i64,
+        is_last_removed: &mut bool,
+    ) -> Result<bool, DatabaseFault> {
         let progress = self.session().await?.query_opt(Statement::ReadProgress, &[]).await?;
         let Some(progress) = progress else { return Ok(false) };
         if std::mem::take(&mut self.is_size_unknown) {
@@ -172,7 +179,9 @@ impl Compacting {
             self.stored_bytes.store(bytes, Ordering::Relaxed);
         }
         let written: i64 = progress.get(0);
-        self.remove_last(compacted, written).await?;
+        if !*is_last_removed {
+            *is_last_removed = self.remove_last(compacted, written).await?;
+        }
         let session = self.session().await?;
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
             [&written, &compacted, &STEP_BATCHES];

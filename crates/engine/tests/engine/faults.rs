@@ -114,7 +114,7 @@ async fn interrupted_commits_are_resolved_by_the_log() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn interrupted_writes_of_the_tables_are_repeated() {
+async fn interrupted_writes_to_the_tables_are_retried() {
     let Some(postgres) = shared() else { return };
     let texts =
         ["COMMIT", "BEGIN", ".progress SET", "INTO tables_x.versions", "INTO tables_x.newest"];

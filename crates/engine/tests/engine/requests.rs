@@ -123,7 +123,7 @@ pub(crate) async fn wait_written(engine: &Engine) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_compaction_removes_versions_and_keeps_what_can_be_read() {
+async fn a_compaction_removes_old_versions_and_keeps_the_current_ones() {
     let Some(postgres) = shared() else { return };
     let url = postgres.url("compaction");
     let engine = start_one(&url).await;

@@ -54,6 +54,25 @@ async fn every_server_writes_and_reads_linearizably() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_server_reports_the_size_of_the_stored_data() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("stored_bytes");
+    let network = Network::default();
+    let engines = [start(&url, 1, &network).await, start(&url, 2, &network).await];
+    for number in 0..10 {
+        put_at(&engines[1], &format!("k{number}"), &"v".repeat(1_000)).await;
+    }
+    eventually("both servers report the size", async || {
+        let [one, two] = [0, 1].map(|at: usize| engines[at].status().stored_bytes);
+        one > 10_000 && one == two
+    })
+    .await;
+    for engine in &engines {
+        engine.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_server_takes_over_and_keeps_every_acknowledged_write() {
     let Some(postgres) = shared() else { return };
     let url = postgres.url("take_over");
