@@ -65,6 +65,12 @@ impl Place {
             Self::Leader | Self::Follower | Self::PostgresThree => MEMBERS,
         }
     }
+
+    /// Returns whether the tested server is the leader, or on a database the sequencer.
+    #[must_use]
+    pub const fn leads(self) -> bool {
+        !matches!(self, Self::Follower | Self::PostgresThree)
+    }
 }
 
 /// Returns whether this may be the term of a server's first election, which a single member wins at once.

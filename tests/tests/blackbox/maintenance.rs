@@ -61,7 +61,7 @@ async fn status_reports_ids_and_raft_indexes(kind: Kind) {
     client.write("k", "v").await;
     let before = status(&client).await;
     let header = before.header.unwrap();
-    let leads = Place::of_suite() != Place::Follower;
+    let leads = Place::of_suite().leads();
     assert_eq!(before.leader == header.member_id, leads);
     assert!(header.revision == 2 && is_first_term(header.raft_term), "{header:?}");
     assert_eq!(before.raft_term, header.raft_term);
