@@ -165,8 +165,9 @@ impl Compacting {
             self.stored_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
     }
 
-    /// Removes the garbage of a few batches, after that of the batch with the compacted revision, which
-    /// is removed once: it may be large. Returns whether more garbage may be left.
+    /// Removes the garbage of a few old batches. The first step also removes the garbage of the batch with
+    /// the compacted revision. Later steps do not repeat this, because that batch may be large. Returns
+    /// whether more garbage may be left.
     async fn step(
         &mut self,
         compacted: i64,
