@@ -322,8 +322,8 @@ fn of_latencies(member: &MemberRow, found: &mut Vec<Problem>) {
     if let Some(secs) = slow(Stage::Fsync, FSYNC_SECS) {
         let title = format!("The disk of member {name} is slow");
         let text = format!(
-            "99% of its log syncs take up to {:.0} ms, and writes wait for these syncs. Use a fast local disk for the \
-             log alone.",
+            "99% of its log syncs take up to {:.0} ms, and writes wait for these syncs. Use a fast local disk \
+             only for the log.",
             secs * 1e3
         );
         found.push(Problem::new(DISK_SLOW, Severity::Warning, title, &text).of(member));

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_grouped_by_revision_and_deletions_have_their_revision() {
+    fn changes_are_grouped_by_revision_and_deletions_have_a_mod_revision() {
         let changes = sample().committed(5, TERM, 3).unwrap().changes();
         assert_eq!(changes.iter().map(|changes| changes.revision).collect::<Vec<_>>(), [2, 3]);
         let deletion = &changes[1].events[0];

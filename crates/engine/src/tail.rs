@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "batches are added in the order of the log")]
-    fn a_batch_out_of_order_is_a_bug() {
+    fn adding_a_batch_out_of_order_panics() {
         Tail::new(start()).push(&batch(2, &[], 0), -1);
     }
 }

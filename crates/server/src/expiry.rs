@@ -9,7 +9,7 @@
 //!
 //! # Not here
 //!
-//! Refusing expired certificates, which each handshake does. An outdated revocation list stays in force.
+//! Expired certificates are refused during the TLS handshake, not here. An outdated revocation list stays in force.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

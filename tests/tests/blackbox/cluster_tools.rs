@@ -281,7 +281,7 @@ async fn a_refused_promotion_reports_the_lag_of_the_learner(kind: Kind) {
     let mut cluster = options.start().await;
     let leader = cluster.leader().await;
     let learner = cluster.add_learner().await;
-    // Before the learner is isolated, it receives the entries so far. Its client port remains reachable.
+    // Before it is isolated, the learner receives all existing entries. Its client port remains reachable.
     cluster.settle().await;
     cluster.links().isolate(learner);
     let client = cluster.client(leader);

@@ -69,7 +69,7 @@ impl Compacting {
         }
     }
 
-    /// Runs until the term ends. Begins with the garbage that a former sequencer has not removed.
+    /// Runs until the term ends. First removes the garbage that the previous sequencer left behind.
     pub(super) async fn run(mut self) -> Result<(), EngineError> {
         loop {
             let position = self.replica.position();

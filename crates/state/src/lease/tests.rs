@@ -360,7 +360,7 @@ proptest! {
 }
 
 #[test]
-fn keys_of_a_lease_are_checked_once_for_each_permitted_range() {
+fn one_check_covers_all_keys_of_a_lease_in_a_permitted_range() {
     let mut lessor = lessor(LessorOptions::default());
     granted(&mut lessor, 7, 60, 0);
     for key in ["a", "a1", "a2", "b", "c1", "c2"] {

@@ -8,7 +8,7 @@ use std::io;
 
 use super::DiskFile;
 
-/// If the disk is short of space, the free space divided by this number is reserved at a time.
+/// If the disk is short of space, each reservation takes the free space divided by this number.
 const SHARE_WHEN_SHORT: u64 = 8;
 
 /// The minimum size of a reservation on a disk that is short of space, in bytes. A smaller reservation is not worth a

@@ -75,7 +75,7 @@ sample! {
     Gauge replies_bytes: "quorate_replies_bytes",
         "Bytes of responses with records that clients have not read yet.";
     Counter replies_refused: "quorate_replies_refused_total",
-        "Responses that contain records and were refused because unread responses used up their memory limit.";
+        "Responses with records that were refused because unread responses had used up the memory limit.";
     Gauge waiters_bytes: "quorate_waiters_bytes",
         "Bytes of memory in requests that wait for a lock or an election.";
     Counter waiters_refused: "quorate_waiters_refused_total",

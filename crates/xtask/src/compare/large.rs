@@ -154,7 +154,7 @@ fn rows(sequences: &[[Figures; 2]], options: &Options) -> Vec<Row> {
         rows.push(memory("after a restart", |figures| figures.restarted_bytes / 1e6));
     }
     if options.wants("restart") {
-        let work = format!("restart to serving, {keys}");
+        let work = format!("time from restart until ready, {keys}");
         rows.push(Row::of_pairs(work, "s", &pairs(|figures| figures.restart_seconds), 0.25));
     }
     if options.wants("walk") {
