@@ -23,6 +23,7 @@ mod warning;
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -160,6 +161,9 @@ struct State {
     /// The last connection error since the last response.
     trouble: Option<String>,
 }
+
+/// One attempt to make a call. A successful attempt stores its reply.
+type Attempt<'a> = Pin<Box<dyn Future<Output = Result<(), Status>> + 'a>>;
 
 /// A connection to one of the endpoints.
 #[derive(Clone, Debug)]
@@ -345,13 +349,35 @@ impl Client {
         Message: Clone + prost::Message,
     {
         self.limits.check_request(message.encoded_len())?;
+        let reply = Cell::new(None);
+        let (message, make) = (&message, &make);
+        let attempt = |channel, head: Request<()>| -> Attempt<'_> {
+            let request = head.map(|()| message.clone());
+            let reply = &reply;
+            Box::pin(async move {
+                reply.set(Some(make(channel, request).await?.into_inner()));
+                Ok(())
+            })
+        };
+        self.repeat_attempts(timeout, repeat, &attempt).await?;
+        Ok(reply.into_inner().expect("a successful attempt has stored its reply"))
+    }
+
+    /// Repeats a call's attempts until one succeeds or the call must not be repeated. Unlike [`Client::call`], this is
+    /// compiled once and not for each method of the API.
+    async fn repeat_attempts<'a>(
+        &self,
+        timeout: Option<Duration>,
+        repeat: Repeat,
+        attempt: &dyn Fn(Channel, Request<()>) -> Attempt<'a>,
+    ) -> Result<(), Status> {
         let tries = Cell::new(0);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let calling = async {
             let mut logins = 0;
             loop {
-                let status = match self.attempts(deadline, repeat, &message, &make, &tries).await {
-                    Ok(reply) => return Ok(reply),
+                let status = match self.attempts(deadline, repeat, attempt, &tries).await {
+                    Ok(()) => return Ok(()),
                     Err(status) => status,
                 };
                 if !self.renew_token(deadline, &status, logins).await? {
@@ -363,25 +389,24 @@ impl Client {
         within(deadline, calling).await.inspect_err(|status| self.warn(status, tries.get()))
     }
 
-    /// Makes a call with the current token.
-    async fn attempts<Message: Clone, Reply>(
+    /// Makes attempts with the current token.
+    async fn attempts<'a>(
         &self,
         deadline: Option<Instant>,
         repeat: Repeat,
-        message: &Message,
-        make: &impl AsyncFn(Channel, Request<Message>) -> Result<Response<Reply>, Status>,
+        attempt: &dyn Fn(Channel, Request<()>) -> Attempt<'a>,
         tries: &Cell<u64>,
-    ) -> Result<Reply, Status> {
+    ) -> Result<(), Status> {
         loop {
             let connection = self.connect(deadline).await?;
-            let mut request = self.signed(message.clone());
+            let mut head = self.signed(());
             if let Some(deadline) = deadline {
-                request.set_timeout(deadline.duration_since(Instant::now()));
+                head.set_timeout(deadline.duration_since(Instant::now()));
             }
-            match make(connection.channel.clone(), request).await.map_err(as_grpc_go) {
-                Ok(reply) => {
+            match attempt(connection.channel.clone(), head).await.map_err(as_grpc_go) {
+                Ok(()) => {
                     self.answered(&connection);
-                    return Ok(reply.into_inner());
+                    return Ok(());
                 }
                 Err(status) if status.code() == Code::Unavailable => {
                     self.leave(&connection, &status);

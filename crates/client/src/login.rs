@@ -6,10 +6,9 @@ use std::cell::Cell;
 
 use quorate_api::etcdserverpb::AuthenticateRequest;
 use tokio::time::{Instant, sleep};
-use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-use super::{Client, RETRY_PAUSE, Repeat, within};
+use super::{Attempt, Client, RETRY_PAUSE, Repeat, within};
 use crate::credentials::{Credentials, token};
 use crate::failure::{Failure, exit, status_text};
 
@@ -84,26 +83,31 @@ impl Client {
     async fn fetch_token(&self, deadline: Option<Instant>) -> Result<(), Status> {
         let Credentials::Login { user, password } = &*self.credentials else { return Ok(()) };
         let login = AuthenticateRequest { name: user.clone(), password: password.clone() };
-        let make = async |channel: Channel, request: Request<AuthenticateRequest>| {
+        let reply = Cell::new(None);
+        let (login, reply) = (&login, &reply);
+        let attempt = |channel, mut head: Request<()>| -> Attempt<'_> {
             // A login request must not carry a token.
-            let mut request = request;
-            request.metadata_mut().remove(TOKEN);
-            self.auth(channel).authenticate(request).await
+            head.metadata_mut().remove(TOKEN);
+            let request = head.map(|()| login.clone());
+            Box::pin(async move {
+                reply.set(Some(self.auth(channel).authenticate(request).await?.into_inner()));
+                Ok(())
+            })
         };
-        let fetched =
-            match self.attempts(deadline, Repeat::Safe, &login, &make, &Cell::new(0)).await {
-                Ok(reply) => {
-                    let unusable = || {
-                        Status::internal(
-                            "the server returned a token with characters that are not allowed in a \
+        let fetched = match self.attempts(deadline, Repeat::Safe, &attempt, &Cell::new(0)).await {
+            Ok(()) => {
+                let reply = reply.take().expect("a successful attempt has stored its reply");
+                let unusable = || {
+                    Status::internal(
+                        "the server returned a token with characters that are not allowed in a \
                          header",
-                        )
-                    };
-                    Some(token(&reply.token).ok_or_else(unusable)?)
-                }
-                Err(status) if status.message() == NOT_ENABLED => None,
-                Err(status) => return Err(status),
-            };
+                    )
+                };
+                Some(token(&reply.token).ok_or_else(unusable)?)
+            }
+            Err(status) if status.message() == NOT_ENABLED => None,
+            Err(status) => return Err(status),
+        };
         let message = if fetched.is_some() { "logged in" } else { "authentication is off" };
         *self.token.borrow_mut() = fetched;
         (self.logger.debug)(message, &[("user", user.clone())]);
