@@ -310,7 +310,14 @@ mod tests {
         let (_stopper, stop) = watch::channel(false);
         let serving = tokio::spawn(async move {
             drop(
-                serve_http1(server, Vec::new(), (Endless, Ends::default()), limits(1), stop).await,
+                serve_http1(
+                    Box::new(server),
+                    Vec::new(),
+                    (Endless, Ends::default()),
+                    limits(1),
+                    stop,
+                )
+                .await,
             );
         });
         client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();

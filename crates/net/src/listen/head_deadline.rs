@@ -173,7 +173,7 @@ mod tests {
         tokio::spawn(async move {
             let _stopper = stopper;
             let service = (Echoing { does_end }, Ends::default());
-            drop(serve_http1(server, Vec::new(), service, limits(1), stop).await);
+            drop(serve_http1(Box::new(server), Vec::new(), service, limits(1), stop).await);
         });
         let head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
         client.write_all(head).await.unwrap();

@@ -36,6 +36,13 @@ pub(super) struct WithConnection<S> {
     pub(super) is_marked: bool,
 }
 
+impl<S> WithConnection<S> {
+    /// Returns the service of a connection without TLS, whose requests are passed on as they are.
+    pub(super) const fn unencrypted(inner: S) -> Self {
+        Self { inner, client: None, is_marked: false }
+    }
+}
+
 impl<S: HttpService> Service<Request<IncomingBody>> for WithConnection<S> {
     type Response = S::Response;
     type Error = Infallible;

@@ -46,7 +46,7 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use quorate_http2::connection::Limits as StreamLimits;
 use quorate_http2::head::Head;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
@@ -316,20 +316,21 @@ async fn serve_arrived<G: Http2Service, H: Http1Service>(
     limits: ConnectionLimits,
     stop: watch::Receiver<bool>,
 ) -> Served {
-    let services = (services, arrived.ends());
+    let ends = arrived.ends();
     match (arrived, security) {
         (Arrived::Tcp(stream), Security::Plain) => {
-            serve_connection(socket::take_tcp(stream)?, services, limits, stop).await
+            serve_plain(socket::take_tcp(stream)?, (services, ends), limits, stop).await
         }
         (Arrived::Tcp(stream), Security::Tls(acceptor)) => {
-            serve_secured(socket::take_tcp(stream)?, &acceptor, services, limits, stop).await
+            serve_secured(socket::take_tcp(stream)?, &acceptor, (services, ends), limits, stop)
+                .await
         }
         (Arrived::Tcp(stream), Security::Both(acceptor)) => {
             let stream = socket::take_tcp(stream)?;
             if begins_tls(&stream, &limits, &mut stop.clone()).await? {
-                serve_secured(stream, &acceptor, services, limits, stop).await
+                serve_secured(stream, &acceptor, (services, ends), limits, stop).await
             } else {
-                serve_connection(stream, services, limits, stop).await
+                serve_plain(stream, (services, ends), limits, stop).await
             }
         }
         (Arrived::Unix(stream), security) => {
@@ -342,10 +343,12 @@ async fn serve_arrived<G: Http2Service, H: Http1Service>(
                 }
             };
             match acceptor {
-                Some(acceptor) => serve_secured(stream, &acceptor, services, limits, stop).await,
+                Some(acceptor) => {
+                    serve_secured(stream, &acceptor, (services, ends), limits, stop).await
+                }
                 None => {
                     let stream: OtherStream = Box::new(stream);
-                    serve_connection(stream, services, limits, stop).await
+                    serve_plain(stream, (services, ends), limits, stop).await
                 }
             }
         }
@@ -389,9 +392,19 @@ async fn serve_secured<G: Http2Service, H: Http1Service>(
     serve_connection(stream, (services, ends), limits, stop).await
 }
 
+async fn serve_plain<S: Stream, G: Http2Service, H: Http1Service>(
+    stream: S,
+    (services, ends): (Services<G, H>, Ends),
+    limits: ConnectionLimits,
+    stop: watch::Receiver<bool>,
+) -> Served {
+    let http = services.http.map(WithConnection::unencrypted);
+    serve_connection(stream, (Services { grpc: services.grpc, http }, ends), limits, stop).await
+}
+
 async fn serve_connection<S: Stream, G: Http2Service, H: Http1Service>(
     mut stream: S,
-    (services, ends): (Services<G, H>, Ends),
+    (services, ends): (Services<G, WithConnection<H>>, Ends),
     limits: ConnectionLimits,
     mut stop: watch::Receiver<bool>,
 ) -> Served {
@@ -405,7 +418,7 @@ async fn serve_connection<S: Stream, G: Http2Service, H: Http1Service>(
             serve_http2(stream, first, shared.for_connection(ends), limits, stop).await
         }
         (false, Services { http: Some(service), .. }) => {
-            serve_http1(stream, first, (service, ends), limits, stop).await
+            serve_http1(Box::new(stream), first, (service, ends), limits, stop).await
         }
         (true, Services { grpc: None, .. }) | (false, Services { http: None, .. }) => Ok(()),
     }
@@ -460,8 +473,10 @@ async fn serve_http2<S: Stream, G: Http2Service>(
     end(connection, timeout, activity).await
 }
 
-async fn serve_http1<S: Stream, H: Http1Service>(
-    stream: S,
+/// Serves an HTTP/1 connection over any stream. The HTTP library is large and HTTP/1 is not the fast path, so the
+/// library is compiled once for each service instead of once for each pair of a stream and a service.
+async fn serve_http1<H: Http1Service>(
+    stream: OtherStream,
     first: Vec<u8>,
     (service, ends): (H, Ends),
     limits: ConnectionLimits,
@@ -517,15 +532,12 @@ async fn serve_http1<S: Stream, H: Http1Service>(
 }
 
 /// The wrapped socket of an HTTP/1 connection.
-type Watched<S> = TokioIo<HangUp<HeadDeadline<Buffered<S>>>>;
+type Watched = TokioIo<HangUp<HeadDeadline<Buffered<OtherStream>>>>;
 
 /// Returns the socket of a connection that leaves HTTP/1, and the data already read from it.
-fn taken_apart<S, H: Http1Service>(
-    connection: http1::Connection<Watched<S>, FromLibrary<Announcing<H>>>,
-) -> (Buffered<S>, Bytes)
-where
-    Buffered<S>: AsyncRead + AsyncWrite + Unpin,
-{
+fn taken_apart<H: Http1Service>(
+    connection: http1::Connection<Watched, FromLibrary<Announcing<H>>>,
+) -> (Buffered<OtherStream>, Bytes) {
     let parts = connection.into_parts();
     let (io, ahead) = parts.io.into_inner().into_parts();
     // This byte was read before the data in the library's buffer.

@@ -217,7 +217,7 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
 
-/// Any stream except a plain TCP connection, which is used directly because its reads and writes are too
+/// Any stream except a plain TCP connection with HTTP/2, which is used directly because its reads and writes are too
 /// frequent for dynamic dispatch.
 pub(super) type OtherStream = Box<dyn Stream>;
 
