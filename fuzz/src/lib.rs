@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 pub fn scratch() -> &'static Path {
     static FOLDER: LazyLock<std::path::PathBuf> = LazyLock::new(|| {
         let folder = tempfile::Builder::new().prefix("quorate-fuzz-").tempdir();
-        folder.expect("the fuzzer has a folder").keep()
+        folder.expect("a temporary folder can be created").keep()
     });
     &FOLDER
 }

@@ -93,7 +93,7 @@ impl Caller {
                 self.client.get(key, None).await?;
             }
             Load::KeepAlive => {
-                let (keeper, answers) = self.lease.as_mut().ok_or("there is no lease")?;
+                let (keeper, answers) = self.lease.as_mut().ok_or("the client holds no lease")?;
                 keeper.keep_alive().await?;
                 answers.message().await?.ok_or("the stream ended")?;
             }

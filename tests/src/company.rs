@@ -198,7 +198,7 @@ const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
     ("auth::permission_changes_take_effect_at_once", CODES_ARE_LOST),
     (
         "auth::a_watch_requires_read_permission",
-        "a watch that joins an existing one is requested without a user",
+        "the proxy sends no user with the request for a watch that joins an existing one",
     ),
     ("kubernetes::all_pages_of_a_list", CODES_ARE_LOST),
     ("kubernetes::progress_is_sent", "the proxy does not respond to progress requests"),
@@ -237,7 +237,7 @@ const NOT_BY_ETCDS_GATEWAY: &[(&str, &str)] = &[(
 const NOT_BY_DATABASE: &[(&str, &str)] = &[
     (
         "http::metrics_count_writes_and_applied_proposals",
-        "the server has no log file with syncs to count, and does not count keys",
+        "the server does not sync a write-ahead log, and does not count keys",
     ),
     ("maintenance::defragmentation_shrinks_the_backend_file", NO_FILE),
     ("tools::etcdutl_accepts_the_backend_file_of_a_stopped_member", NO_FILE),

@@ -23,8 +23,9 @@ impl Random {
     #[must_use]
     pub fn by_chance() -> Self {
         let given = std::env::var("QUORATE_SEED").ok();
-        let seed = given
-            .map_or_else(clock, |seed| seed.parse().expect("QUORATE_SEED is a decimal number"));
+        let seed = given.map_or_else(clock, |seed| {
+            seed.parse().expect("QUORATE_SEED must be a decimal number")
+        });
         eprintln!("QUORATE_SEED={seed}");
         Self::new(seed)
     }

@@ -242,7 +242,7 @@ impl std::fmt::Display for Exit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.status {
             Some(status) => write!(f, "{status}\n{}", tail(&self.log)),
-            None => write!(f, "it neither serves nor exits\n{}", tail(&self.log)),
+            None => write!(f, "the server neither serves nor exits\n{}", tail(&self.log)),
         }
     }
 }

@@ -305,7 +305,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     #[test]
-    fn the_verdict_equals_that_of_an_exhaustive_search(history in any_history()) {
+    fn the_checker_agrees_with_an_exhaustive_search(history in any_history()) {
         let verdict = check(&history, BUDGET);
         prop_assert_eq!(verdict == Verdict::Linearizable, is_explained(&history));
     }

@@ -40,7 +40,7 @@ on_quorate! {
     users_and_permissions_apply_on_all_members_of_a_mixed_cluster,
     continual_logins_from_one_source_do_not_delay_other_logins,
     failed_logins_lock_out_neither_the_user_nor_an_administrator,
-    invalid_tokens_do_not_use_up_waiting_reads,
+    requests_with_invalid_tokens_do_not_count_as_waiting_reads,
     passwords_and_tokens_are_in_neither_the_log_nor_the_metrics,
     token_keys_are_reloaded_while_the_member_runs,
     requests_without_credentials_are_not_written_to_the_log,
@@ -527,7 +527,10 @@ async fn continual_logins_from_one_source_do_not_delay_other_logins(kind: Kind) 
             other => panic!("{other}"),
         }
     }
-    assert!(answered > 0 && refused_early > 0, "{answered} answered, {refused_early} refused");
+    assert!(
+        answered > 0 && refused_early > 0,
+        "{answered} logins were answered, {refused_early} were refused early"
+    );
     let metric = |name: &str| server.metric(name).unwrap();
     assert_eq!(metric("quorate_passwords_refused_total"), f64::from(refused_early));
     assert_eq!(metric("quorate_passwords_waiting"), 0.0);
@@ -553,7 +556,7 @@ async fn failed_logins_lock_out_neither_the_user_nor_an_administrator(kind: Kind
     assert!(waiting().await >= 32, "a login from elsewhere and a password change are not delayed");
 }
 
-async fn invalid_tokens_do_not_use_up_waiting_reads(kind: Kind) {
+async fn requests_with_invalid_tokens_do_not_count_as_waiting_reads(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     let root = guard(&client).await;

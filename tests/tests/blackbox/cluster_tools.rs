@@ -176,7 +176,7 @@ async fn compare(kind: Kind, doings: impl AsyncFn(&mut Session)) {
     doings(&mut ours).await;
     assert_eq!(ours.said.len(), theirs.said.len());
     for (ours, theirs) in ours.said.iter().zip(&theirs.said) {
-        assert!(ours == theirs, "{kind:?} says:\n{ours}\netcd says:\n{theirs}");
+        assert!(ours == theirs, "{kind:?} prints:\n{ours}\netcd prints:\n{theirs}");
     }
 }
 

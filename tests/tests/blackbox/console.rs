@@ -282,7 +282,11 @@ async fn a_snapshot_is_downloaded_once(kind: Kind) {
     })
     .await;
     assert_eq!(state["sent_bytes"], file.body.len());
-    assert_eq!(quorate_tests::get(console.port(), path).status, 404, "the id works once");
+    assert_eq!(
+        quorate_tests::get(console.port(), path).status,
+        404,
+        "the id is valid for one download"
+    );
 }
 
 async fn pending_downloads_are_limited_for_each_client(kind: Kind) {

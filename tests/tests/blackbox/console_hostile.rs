@@ -285,7 +285,7 @@ async fn the_number_of_events_dropped_for_a_slow_page_is_reported(kind: Kind) {
         (seen, dropped)
     });
     let (seen, dropped) = counting.await.unwrap();
-    assert!(dropped > 0 && seen > 0, "{seen} seen, {dropped} dropped");
+    assert!(dropped > 0 && seen > 0, "{seen} events were seen, {dropped} were dropped");
     assert_eq!(seen + dropped, 6_000);
 }
 

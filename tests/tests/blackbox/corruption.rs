@@ -25,7 +25,7 @@ on_quorate! {
     an_etcd_leader_detects_a_corrupt_quorate_member,
     a_quorate_leader_detects_a_corrupt_etcd_member,
     members_without_corruption_never_raise_an_alarm,
-    a_key_recreated_in_one_entry_survives_its_compaction,
+    a_key_deleted_and_put_in_one_entry_survives_a_compaction,
 }
 
 const CORRUPT: &str = "etcdserver: corrupt cluster";
@@ -260,7 +260,7 @@ async fn members_without_corruption_never_raise_an_alarm(ours: Kind) {
     }
 }
 
-async fn a_key_recreated_in_one_entry_survives_its_compaction(ours: Kind) {
+async fn a_key_deleted_and_put_in_one_entry_survives_a_compaction(ours: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }

@@ -111,7 +111,7 @@ fn refuses(kind: Kind, outcome: Result<usize, Exit>, file: &str) -> Exit {
         exit.status.unwrap_or_else(|| panic!("the server neither serves nor exits: {exit}"));
     assert_ne!(status.code(), Some(0), "{exit}");
     if kind == Kind::Quorate {
-        assert!(status.code().is_some(), "the server was ended by a signal: {exit}");
+        assert!(status.code().is_some(), "the server was killed by a signal: {exit}");
         calm(&exit.log);
         assert!(exit.log.contains(file), "the log does not name the file: {exit}");
     }
@@ -136,7 +136,7 @@ fn ended_by_itself(exit: &Exit, what: &str) {
     let status = exit
         .status
         .unwrap_or_else(|| panic!("{what}: the server neither serves nor exits: {exit}"));
-    assert!(status.code().is_some(), "{what}: the server was ended by a signal: {exit}");
+    assert!(status.code().is_some(), "{what}: the server was killed by a signal: {exit}");
     calm(&exit.log);
 }
 

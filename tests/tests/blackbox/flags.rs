@@ -300,7 +300,7 @@ async fn a_signal_stops_the_server(kind: Kind) {
         assert_eq!(
             status.signal(),
             Some(number),
-            "the server must be ended by the same signal: {status}"
+            "the server was not ended by the same signal: {status}"
         );
         let log = server.log();
         assert!(log.contains("received signal; shutting down"), "{log}");

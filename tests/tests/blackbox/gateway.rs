@@ -27,7 +27,7 @@ on_quorate! {
     invalid_requests_are_refused,
     a_stream_ends_when_the_member_stops,
     a_watch_stream_accepts_more_requests_after_the_first_response,
-    long_requests_are_refused,
+    requests_beyond_the_maximum_size_are_refused,
     an_invalid_body_of_a_streaming_call_returns_the_error,
     many_requests_are_served_concurrently,
     gateway_calls_are_counted_like_grpc_calls,
@@ -405,7 +405,7 @@ async fn invalid_requests_are_refused(kind: Kind) {
     assert_eq!(server.client().revision().await, 1);
 }
 
-async fn long_requests_are_refused(kind: Kind) {
+async fn requests_beyond_the_maximum_size_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let put = |len: usize| {
         let body = format!("{{\"key\":\"aw==\",\"value\":\"{}\"}}", "AAAA".repeat(len / 3));

@@ -213,14 +213,14 @@ fn content_types() -> Vec<Odd> {
     vec![
         odd("a gRPC subtype").set("content-type", "application/grpc+proto"),
         odd("a parameter").set("content-type", "application/grpc;charset=x"),
-        odd("a type with the prefix of gRPC's").refused_type("application/grpcx"),
+        odd("a content type that starts with gRPC's").refused_type("application/grpcx"),
         odd("gRPC-Web").refused_type("application/grpc-web"),
-        odd("a type in upper case").refused_type("application/GRPC"),
-        odd("another type").refused_type("application/json"),
-        odd("an empty type").refused_type(""),
-        odd("no type").refused_type("").without("content-type"),
-        odd("a valid type and another").add("content-type", "text/plain"),
-        odd("another type and a valid one")
+        odd("a content type in upper case").refused_type("application/GRPC"),
+        odd("a content type other than gRPC's").refused_type("application/json"),
+        odd("an empty content type").refused_type(""),
+        odd("no content type").refused_type("").without("content-type"),
+        odd("a second, invalid content type").add("content-type", "text/plain"),
+        odd("an invalid content type before a valid one")
             .set("content-type", "text/plain")
             .add("content-type", "application/grpc"),
     ]
@@ -282,10 +282,10 @@ fn compressions() -> Vec<Odd> {
         odd("no compression").set("grpc-encoding", "identity"),
         odd("an empty compression").set("grpc-encoding", ""),
         odd("a compression that the message does not use").set("grpc-encoding", "gzip"),
-        odd("another compression").refused_encoding("snappy"),
+        odd("an unsupported compression").refused_encoding("snappy"),
         odd("a compression in upper case").refused_encoding("GZIP"),
-        odd("another compression on a stream").refused_encoding("snappy").path(WATCH),
-        odd("another compression for an unknown method")
+        odd("an unsupported compression on a stream").refused_encoding("snappy").path(WATCH),
+        odd("an unsupported compression for an unknown method")
             .set("grpc-encoding", "snappy")
             .path("/a/b")
             .answer("200 12 unknown service a"),
@@ -321,9 +321,9 @@ async fn requests_that_http_forbids_are_refused(kind: Kind) {
             .path("/etcdserverpb.KV/Put#f")
             .answer(&unknown_method("Put#f"))
             .here(GOOD),
-        odd("a te header without trailers").set("te", "gzip").here(reset),
-        odd("a header of the connection").set("connection", "close").answer(reset),
-        odd("another header of the connection").set("transfer-encoding", "chunked").here(reset),
+        odd("a te header other than trailers").set("te", "gzip").here(reset),
+        odd("a connection-specific header").set("connection", "close").answer(reset),
+        odd("another connection-specific header").set("transfer-encoding", "chunked").here(reset),
         odd("two authorities").add(":authority", "x").answer(reset),
         odd("a wrong content length").set("content-length", "3").here(reset),
         odd("a header beyond the limit").set("x", vec![b'a'; 300 << 10]).here("431 none"),

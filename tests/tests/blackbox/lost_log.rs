@@ -296,7 +296,7 @@ async fn a_forged_heartbeat_does_not_prevent_elections(kind: Kind) {
     let next = cluster.leader_among(&[one, two]).await;
     cluster.client(next).write("k", "v").await;
     let now = cluster.client(next).status(pb::StatusRequest {}).await.unwrap().raft_term;
-    assert!(now > term && now < term + 1_000, "term {now} after term {term}");
+    assert!(now > term && now < term + 1_000, "the term changed from {term} to {now}");
     for member in [one, two].into_iter().filter(|member| *member != follower) {
         let said = cluster.server(member).log();
         assert!(said.contains("cannot process message from unknown member"), "{said}");

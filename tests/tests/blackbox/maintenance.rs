@@ -32,7 +32,7 @@ on_both_servers! {
 
 on_both_servers! {
     alone:
-    status_and_hashes_equal_those_of_etcd_under_every_alarm,
+    status_and_hashes_match_etcd_under_every_alarm,
 }
 
 async fn alarm(
@@ -561,7 +561,7 @@ async fn shown_under_alarms(kind: Kind) -> Vec<(Fields, Fields)> {
     answers
 }
 
-async fn status_and_hashes_equal_those_of_etcd_under_every_alarm(kind: Kind) {
+async fn status_and_hashes_match_etcd_under_every_alarm(kind: Kind) {
     let own = shown_under_alarms(kind).await;
     // The fields added in etcd 3.6 and later do not depend on the alarm.
     for (_, new) in &own {

@@ -72,23 +72,23 @@ fn key_methods() -> Vec<Row> {
     let lease = |id, keys| pb::LeaseTimeToLiveRequest { id, keys };
     vec![
         row!("Range", KEYS, |c| c.range(key("a1"))),
-        row!("Range beyond", ADMIN, |c| c.range(from_key("a1"))),
+        row!("Range of all later keys", ADMIN, |c| c.range(from_key("a1"))),
         row!("Put", KEYS, |c| c.put(put("a1", "v"))),
         row!("Put with a lease", KEYS, |c| c.put(put_leased("a2", "v", 1))),
         row!("DeleteRange", KEYS, |c| c.delete_range(delete("a5", "a9"))),
         row!("Txn that writes", KEYS, |c| c.txn(txn(vec![put_op("a3", "v")]))),
         row!("Txn that reads", KEYS, |c| c.txn(txn(vec![get_op("a3")]))),
-        row!("Txn of nothing", TOKEN, |c| c.txn(empty())),
+        row!("Txn without operations", TOKEN, |c| c.txn(empty())),
         row!("Compact", ADMIN, |c| c
             .compact(pb::CompactionRequest { revision: 1, physical: false })),
         row!("LeaseGrant", USER, |c| c.lease_grant(pb::LeaseGrantRequest { id: 0, ttl: 60 })),
         row!("LeaseKeepAlive", KEYS, |c| c.renew(1)),
-        row!("LeaseKeepAlive of none", USER, |c| c.renew(99)),
+        row!("LeaseKeepAlive of a missing lease", USER, |c| c.renew(99)),
         row!("LeaseTimeToLive", USER, |c| c.lease_time_to_live(lease(1, false))),
         row!("LeaseTimeToLive, keys", KEYS, |c| c.lease_time_to_live(lease(1, true))),
         row!("LeaseLeases", KEYS, |c| c.lease_leases(pb::LeaseLeasesRequest {})),
         row!("Watch", KEYS, |c| watch(c, watch_key("a1"))),
-        row!("Watch beyond", ADMIN, |c| watch(
+        row!("Watch of all later keys", ADMIN, |c| watch(
             c,
             pb::WatchCreateRequest { range_end: Bytes::from_static(&[0]), ..watch_key("a1") }
         )),
@@ -142,7 +142,7 @@ fn cluster_methods(peer_url: String) -> Vec<Row> {
         })),
         row!("MemberList", USER, |c| c.member_list(pb::MemberListRequest { linearizable: true })),
         row!("Alarm, get", USER, |c| c.alarm(alarm(0))),
-        row!("Alarm, take back", ADMIN, |c| c.alarm(alarm(2))),
+        row!("Alarm, disarm", ADMIN, |c| c.alarm(alarm(2))),
         row!("Status", USER, |c| c.status(pb::StatusRequest {})),
         row!("Defragment", ADMIN, |c| c.defragment(pb::DefragmentRequest {})),
         row!("Hash", ADMIN, |c| c.hash(pb::HashRequest {})),
@@ -224,13 +224,13 @@ fn refusal(answer: Result<(), Status>) -> String {
 pub(super) const BEFORE_3_7: &[(&[&str], Outcomes)] = &[
     // Callers without a token and callers with a valid token were accepted, because these requests went through the log
     // without a permission check.
-    (&["Compact", "LeaseGrant", "Alarm, get", "Alarm, take back"], TOKEN),
+    (&["Compact", "LeaseGrant", "Alarm, get", "Alarm, disarm"], TOKEN),
     // The token was not checked. Since 3.6, lease requests require permission for the attached keys. Since 3.7,
     // requests about the member list, and maintenance requests to a member, require permission as well.
     (
         &[
             "LeaseKeepAlive",
-            "LeaseKeepAlive of none",
+            "LeaseKeepAlive of a missing lease",
             "LeaseTimeToLive",
             "LeaseLeases",
             "MemberList",
@@ -241,7 +241,7 @@ pub(super) const BEFORE_3_7: &[(&[&str], Outcomes)] = &[
         OPEN,
     ),
     // Until 3.7.1, a user that could read a key could also watch all later keys.
-    (&["Watch beyond"], KEYS),
+    (&["Watch of all later keys"], KEYS),
     // Only administrators could query whether authentication was enabled.
     (&["AuthStatus"], ADMIN),
 ];

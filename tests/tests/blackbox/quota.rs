@@ -144,7 +144,10 @@ async fn a_larger_quota_applies_after_a_restart(kind: Kind) {
     let client = server.client();
     fill(&client).await;
     eventually("an alarm is raised", async || alarms(&client).await.first().copied()).await;
-    assert!(server.stop().await.code().is_none(), "the server ends by the signal that stopped it");
+    assert!(
+        server.stop().await.code().is_none(),
+        "the server was not ended by the signal that stopped it"
+    );
     server.set_flags(&["--quota-backend-bytes=100000000"]);
     server.start_again().await;
     let client = server.client();

@@ -14,7 +14,7 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    members_of_one_restore_form_a_cluster_and_accept_new_members,
+    members_restored_from_one_snapshot_form_a_cluster_and_accept_new_members,
     a_member_that_was_not_restored_stops_if_a_quorum_was_restored,
 }
 
@@ -87,7 +87,7 @@ async fn a_restored_member_stops_if_the_other_members_were_not_restored(kind: Ki
     assert!(output.stderr.contains("the cluster token is the default"), "{output:?}");
 }
 
-async fn members_of_one_restore_form_a_cluster_and_accept_new_members(kind: Kind) {
+async fn members_restored_from_one_snapshot_form_a_cluster_and_accept_new_members(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).start().await;
     write_some(&cluster, "before").await;
     let snapshot = save(&cluster, 0).await;

@@ -18,7 +18,7 @@ on_both_servers! {
     alone:
     invalid_client_certificates_are_refused,
     peers_must_connect_from_an_address_in_their_certificate,
-    a_refused_certificate_causes_a_tls_alert_as_in_go_and_a_log_line,
+    a_refused_certificate_causes_the_same_tls_alert_as_in_go_and_a_log_line,
     invalid_handshakes_do_not_delay_other_clients,
     half_open_handshakes_do_not_delay_other_clients,
 }
@@ -92,7 +92,7 @@ async fn invalid_client_certificates_are_refused(kind: Kind) {
     assert!(!server.log().contains("PRIVATE KEY"));
 }
 
-async fn a_refused_certificate_causes_a_tls_alert_as_in_go_and_a_log_line(kind: Kind) {
+async fn a_refused_certificate_causes_the_same_tls_alert_as_in_go_and_a_log_line(kind: Kind) {
     let files = Files::new();
     let named = "--client-cert-allowed-hostname=elsewhere.example";
     let mut server = files.closed(kind).flag(named).prepare();

@@ -13,7 +13,7 @@ use quorate_tests::{
 
 on_both_servers! {
     alone:
-    status_output_equals_that_of_etcdutl,
+    status_output_matches_etcdutl,
     a_snapshot_can_be_restored_as_one_member_of_etcd_or_quorate,
     a_snapshot_can_be_restored_as_three_members_of_etcd_or_quorate,
     a_bumped_revision_cancels_watches_of_older_revisions,
@@ -59,7 +59,7 @@ fn complaint(finished: &Finished) -> &str {
     lines.find(|line| line.starts_with("Error: ")).unwrap_or_else(|| panic!("{finished:?}"))
 }
 
-async fn status_output_equals_that_of_etcdutl(kind: Kind) {
+async fn status_output_matches_etcdutl(kind: Kind) {
     if !has_etcd_tools() {
         return;
     }

@@ -30,7 +30,7 @@ on_quorate! {
     clients_are_notified_when_the_member_stops,
     websockets_count_against_the_limit_of_their_address,
     other_origins_are_refused_if_origins_are_listed,
-    long_messages_are_refused,
+    messages_beyond_the_maximum_size_are_refused,
     many_messages_sent_at_once_are_all_answered,
 }
 
@@ -313,7 +313,7 @@ async fn other_origins_are_refused_if_origins_are_listed(kind: Kind) {
     );
 }
 
-async fn long_messages_are_refused(kind: Kind) {
+async fn messages_beyond_the_maximum_size_are_refused(kind: Kind) {
     /// Number of parts of 1 MiB, which together exceed four times the maximum request size.
     const PARTS: usize = 12;
     let server = start(kind).await;

@@ -18,7 +18,7 @@ use crate::{CALM, on_clusters_of_quorate};
 
 on_clusters_of_quorate! {
     one_of_two_voters_keeps_leadership_while_its_disk_is_stalled,
-    a_leader_keeps_leadership_while_the_disk_of_all_members_is_stalled,
+    a_leader_keeps_leadership_while_the_disks_of_all_members_are_stalled,
     puts_through_followers_succeed_while_a_leader_with_a_stalled_disk_hands_over,
     puts_through_followers_succeed_while_a_stopping_leader_hands_over,
     puts_through_any_member_succeed_or_may_be_retried_while_leadership_moves,
@@ -47,7 +47,7 @@ async fn one_of_two_voters_keeps_leadership_while_its_disk_is_stalled(kind: Kind
     keeps_its_leader(&cluster, leader, &shims[leader]).await;
 }
 
-async fn a_leader_keeps_leadership_while_the_disk_of_all_members_is_stalled(kind: Kind) {
+async fn a_leader_keeps_leadership_while_the_disks_of_all_members_are_stalled(kind: Kind) {
     let Some(shim) = Shim::build() else { return };
     let options = ClusterOptions::new(kind, 3).timing(CALM.0, CALM.1);
     let options = (0..3)

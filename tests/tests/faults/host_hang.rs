@@ -15,12 +15,12 @@ use quorate_tests::{
 use crate::{CALM, on_clusters_of_quorate};
 
 on_clusters_of_quorate! {
-    a_hung_leader_does_not_renew_ended_leases,
-    a_hung_leader_does_not_renew_ended_leases_over_tls,
-    a_hung_leader_without_disk_fence_does_not_renew_ended_leases,
-    a_hung_leader_without_disk_fence_does_not_renew_ended_leases_over_tls,
-    a_suspended_leader_does_not_renew_ended_leases,
-    a_suspended_leader_does_not_renew_ended_leases_over_tls,
+    a_hung_leader_does_not_renew_expired_leases,
+    a_hung_leader_does_not_renew_expired_leases_over_tls,
+    a_hung_leader_without_disk_fence_does_not_renew_expired_leases,
+    a_hung_leader_without_disk_fence_does_not_renew_expired_leases_over_tls,
+    a_suspended_leader_does_not_renew_expired_leases,
+    a_suspended_leader_does_not_renew_expired_leases_over_tls,
 }
 
 /// TTL of the leases, in seconds.
@@ -42,27 +42,27 @@ enum Fault {
     Suspension,
 }
 
-async fn a_hung_leader_does_not_renew_ended_leases(_: Kind) {
+async fn a_hung_leader_does_not_renew_expired_leases(_: Kind) {
     check(Fault::Hang { has_fence: true }, false).await;
 }
 
-async fn a_hung_leader_does_not_renew_ended_leases_over_tls(_: Kind) {
+async fn a_hung_leader_does_not_renew_expired_leases_over_tls(_: Kind) {
     check(Fault::Hang { has_fence: true }, true).await;
 }
 
-async fn a_hung_leader_without_disk_fence_does_not_renew_ended_leases(_: Kind) {
+async fn a_hung_leader_without_disk_fence_does_not_renew_expired_leases(_: Kind) {
     check(Fault::Hang { has_fence: false }, false).await;
 }
 
-async fn a_hung_leader_without_disk_fence_does_not_renew_ended_leases_over_tls(_: Kind) {
+async fn a_hung_leader_without_disk_fence_does_not_renew_expired_leases_over_tls(_: Kind) {
     check(Fault::Hang { has_fence: false }, true).await;
 }
 
-async fn a_suspended_leader_does_not_renew_ended_leases(_: Kind) {
+async fn a_suspended_leader_does_not_renew_expired_leases(_: Kind) {
     check(Fault::Suspension, false).await;
 }
 
-async fn a_suspended_leader_does_not_renew_ended_leases_over_tls(_: Kind) {
+async fn a_suspended_leader_does_not_renew_expired_leases_over_tls(_: Kind) {
     check(Fault::Suspension, true).await;
 }
 

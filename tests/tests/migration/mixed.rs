@@ -258,7 +258,7 @@ impl Mixed {
             if at >= revision {
                 Ok(())
             } else {
-                Err(format!("it is at revision {at}, the target is {revision}"))
+                Err(format!("m{member} is at revision {at}, the target is {revision}"))
             }
         })
         .await;

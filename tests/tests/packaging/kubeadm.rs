@@ -75,7 +75,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn the_manifest_equals_that_of_kubeadm() {
+fn the_manifest_matches_the_one_written_by_kubeadm() {
     let manifest = Manifest::read();
     let (program, flags) = manifest.command.split_first().unwrap();
     assert_eq!(program, "etcd");

@@ -106,6 +106,6 @@ async fn postgresql_stays_up_while_members_change(kind: Kind) {
 }
 
 #[test]
-fn postgresql_under_patroni_survives_changes_of_members() {
+fn postgresql_under_patroni_survives_migrated_and_killed_members() {
     run_cluster_within(LIMIT, Kind::Quorate, postgresql_stays_up_while_members_change);
 }
