@@ -1,4 +1,4 @@
-//! Fuzz target: a stream of another member.
+//! Fuzz target: a stream from another member.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| quorate_peer::fuzz::stream(data));

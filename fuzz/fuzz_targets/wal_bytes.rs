@@ -1,4 +1,4 @@
-//! Fuzz target: a log of any bytes.
+//! Fuzz target: a log that consists of arbitrary bytes.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| quorate_storage::wal::fuzz::bytes(

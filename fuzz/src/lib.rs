@@ -2,7 +2,7 @@
 //!
 //! Each file of `fuzz_targets` passes the fuzzer's bytes to a function of the crate whose decoder
 //! it tests. The same function also runs as a unit test with a limited number of inputs. `cargo
-//! xtask fuzz` builds and runs the targets; `seeds` has their initial inputs.
+//! xtask fuzz` builds and runs the targets; `seeds` contains their initial inputs.
 
 use std::path::Path;
 use std::sync::LazyLock;

@@ -3,8 +3,8 @@
 //! A link that goes down loses packets but does not close connections. Clients use a Unix socket, so that they reach a
 //! member even while its link is down.
 //!
-//! The namespaces disappear when the process that has created them exits. Creating namespaces needs no privileges on
-//! the machine.
+//! The namespaces disappear when the process that created them exits. Creating namespaces needs no privileges on the
+//! machine.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -289,7 +289,7 @@ pub(crate) fn reason_to_leave_out(path: &str, kind: Kind) -> Option<&'static str
     reason_in(path, of_any.iter().chain(of_kind))
 }
 
-/// Returns the reason for the test with this path in a list of prefixes.
+/// Looks up the test with this path in a list of prefixes and reasons. Returns the reason to skip the test, if any.
 fn reason_in<'a>(
     path: &str,
     mut list: impl Iterator<Item = &'a (&'static str, &'static str)>,

@@ -83,7 +83,7 @@ impl History {
         self.records.is_empty()
     }
 
-    /// Returns the revisions that deleted keys, in order.
+    /// Returns the revisions of deletions, in order.
     pub fn tombstones(&self) -> impl Iterator<Item = i64> {
         self.records.iter().filter(|record| record.tombstone).map(|record| record.main)
     }

@@ -45,7 +45,7 @@ pub enum Rule {
     },
     /// Random pieces break their connection instead of arriving.
     Cut {
-        /// Average number of pieces for each piece that breaks its connection.
+        /// On average, one in this many pieces breaks its connection.
         one_in: u64,
     },
     /// Periods in which the bytes pass alternate with periods of the same length in which they are delayed until the

@@ -80,8 +80,8 @@ pub fn put_op(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> pb::RequestOp {
     op(Request::RequestPut(put(key, value)))
 }
 
-/// Encodes a put nested in this number of transactions. The bytes are built by hand because the library takes quadratic
-/// time in the nesting depth.
+/// Encodes a put nested in this number of transactions. The bytes are built by hand because the time that the library
+/// takes is quadratic in the nesting depth.
 #[must_use]
 pub fn deep_put(key: impl AsRef<[u8]>, depth: usize) -> Vec<u8> {
     let field = |tag: u32, value: &[u8]| {

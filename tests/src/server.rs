@@ -474,7 +474,7 @@ impl Server {
         Visitor::new(self.client_port.number(), credentials, authority)
     }
 
-    /// Makes clients of this server that have no token use the token of another member's clients.
+    /// Gives the token of another member's clients to the clients of this server, which have none.
     pub(crate) fn adopt_token(&self, other: &Self) {
         if let (Some(own), Some(other)) = (&self.guard, &other.guard) {
             own.adopt(other);

@@ -376,8 +376,8 @@ async fn requests_of_a_watch_client_that_does_not_read_its_responses_are_not_rea
         looks = if now > watchers { 0 } else { looks + 1 };
         watchers = now;
     }
-    // The server creates watchers only while their replies fit in the client's window, in the bytes encoded ahead of
-    // it, or in the queue of waiting replies.
+    // The server stops creating watchers once the client's window, the buffer of encoded replies and the queue of
+    // waiting replies are full.
     assert!(watchers < 40_000.0, "{watchers} of {count} watchers were created");
     drop(connection);
     drops_to_zero(&server, series).await;

@@ -353,7 +353,7 @@ async fn a_console_started_with_credentials_is_refused(kind: Kind) {
 
 async fn a_login_that_sends_the_password_in_plaintext_requires_a_flag(kind: Kind) {
     let server = with_users(kind, &[]).await;
-    // The first endpoint answers; the second is a machine to which a password could be sent in plaintext.
+    // The first endpoint answers; the console would send a password to the second one in plaintext.
     let endpoints = format!("127.0.0.1:{},http://192.0.2.1:2379", server.port());
     let console = Console::start(&endpoints, &[]);
     let page = console.page();

@@ -198,7 +198,7 @@ async fn a_log_with_a_changed_byte_in_a_record_is_refused(kind: Kind) {
         flip(&wal, place);
         let outcome = stopped.start().await;
         refuses(kind, outcome, &name(&wal));
-        // The second start fails in the same way.
+        // If the server is started again, it fails in the same way.
         let outcome = stopped.start().await;
         let exit = refuses(kind, outcome, &name(&wal));
         advises(kind, &exit, "quorate utl verify ");

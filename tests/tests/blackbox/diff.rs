@@ -24,7 +24,7 @@ fn tool(server: &Server) -> Ctl {
     Ctl::of(Tool::QuorateCtl, server).unwrap()
 }
 
-/// Compares the keys of one server with those of another.
+/// Compares the keys of two servers.
 fn diff(source: &Server, destination: &Server, flags: &[&str]) -> Finished {
     let address = format!("127.0.0.1:{}", destination.port());
     let user = destination.user_of_tools().map(|user| format!("--dest-user={user}"));

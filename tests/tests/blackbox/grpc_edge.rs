@@ -430,7 +430,7 @@ async fn a_unary_call_is_answered_before_its_request_ends(kind: Kind) {
     assert_eq!(answers.await.unwrap(), [GOOD; 6]);
 }
 
-/// Encodes a field that has the number of a known field but is a 32-bit number.
+/// Encodes a field that has the number of a known field, but the wire type of a 32-bit number.
 fn mistyped(number: u8) -> Vec<u8> {
     vec![number << 3 | 5, 1, 2, 3, 4]
 }

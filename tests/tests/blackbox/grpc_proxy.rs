@@ -387,7 +387,7 @@ async fn a_slow_watcher_uses_bounded_memory_and_loses_no_events(kind: Kind) {
     let before = proxy.memory("VmRSS");
     let writer = server.client();
     for number in 0..WRITES {
-        // The values amount to 300 MB, of which each process holds only a few at a time.
+        // The values amount to 300 MB, but each process holds only a few values at a time.
         let mut value = vec![0; 1 << 20];
         value[..8].copy_from_slice(&number.to_be_bytes());
         writer.write("a", value).await;
@@ -664,7 +664,8 @@ async fn requests_are_sent_to_another_member_when_a_member_is_lost(kind: Kind) {
             client.put(put("a", "x")).await
         })
         .await;
-        // Once another member leads, range requests go to it without any action by the client.
+        // Once the write has succeeded, the proxy also sends range requests to the remaining members, without any
+        // action by the client.
         for _ in 0..10 {
             client.range(pb::RangeRequest { serializable: true, ..key("a") }).await.unwrap();
         }

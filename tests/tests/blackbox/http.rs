@@ -67,8 +67,8 @@ async fn the_version_page_reports_the_server_and_cluster_versions(kind: Kind) {
     } else {
         "\"etcdcluster\":\"3.5.0\""
     };
-    // Members that start together take a moment to learn each other's versions, and so does a single etcd member. A
-    // single Quorate member knows the cluster version before it answers the first client.
+    // Members that start together take a moment to agree on the cluster version, and a single etcd member takes a
+    // moment to set it. A single Quorate member knows the cluster version before it answers the first client.
     let knows_at_once = server.is_3_7() && Place::of_suite() == Place::Alone;
     let timeout = if knows_at_once { Duration::ZERO } else { DEADLINE };
     let answer = eventually_ok(timeout, "the member reports its version", async || {

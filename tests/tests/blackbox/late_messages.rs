@@ -115,7 +115,7 @@ fn asked_of(server: &Server, token: Option<&str>) -> Vec<String> {
         "Authenticate" => false,
         "AuthStatus" if token.is_none() => false,
         "RangeStream" => server.is_3_7(),
-        // Before 3.7 these calls are refused with a message of the stream, or end without a reason.
+        // Before 3.7 these calls are refused with a message on the stream, or end without a reason.
         "Watch" | "Observe" => server.is_3_7(),
         method => server.is_3_7() || !older(method),
     };

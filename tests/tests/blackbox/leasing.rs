@@ -233,7 +233,8 @@ async fn responses_of_leasing_proxies_are_linearizable(kind: Kind) {
     }
     assert!(operations.len() > 500, "only {} operations", operations.len());
     let reads = |proxy: &Proxy| proxy.metric("quorate_grpc_proxy_owned_reads_total").unwrap();
-    // etcd's proxy does not count the reads that it answers as the owner. Any of the proxies may own most keys.
+    // etcd's proxy does not count the reads that it answers as the owner. The counts of all other proxies are added,
+    // because any one of them may own most keys.
     let ours = if kind == Kind::Quorate { &proxies[..] } else { &proxies[..2] };
     let owned: f64 = ours.iter().map(reads).sum();
     assert!(owned > 10.0, "only {owned} reads were answered by the owner of a key");

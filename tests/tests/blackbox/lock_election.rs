@@ -501,7 +501,7 @@ async fn locks_use_the_permissions_of_the_caller(kind: Kind) {
         let leader = LeaderKey { key: "e/1".into(), rev: 1, lease: 1, name: "e".into() };
         refused(proclaim(client, Some(leader.clone()), "v").await, Code::Unknown, text);
         refused(resign(client, Some(leader)).await, Code::Unknown, text);
-        // Observers only notice the end of the stream.
+        // A refused observer receives no error: the stream just ends.
         assert!(observe(client).await.message().await.unwrap().is_none());
     }
     assert_eq!(keys(&root, "l/").await, Vec::<String>::new());

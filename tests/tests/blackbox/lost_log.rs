@@ -1,5 +1,5 @@
-//! Members and clusters that have lost acknowledged entries, and forged messages that no member sends. None of them
-//! causes the loss of further acknowledged writes. A member that exits logs the remedy first.
+//! Members and clusters that have lost acknowledged entries, and forged peer messages. In none of these cases may
+//! further acknowledged writes be lost. A member that exits logs the remedy first.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;

@@ -156,8 +156,8 @@ async fn a_membership_change_that_endangers_the_quorum_is_refused(kind: Kind) {
     for is_learner in [false, true] {
         let added = eventually("a refusal", async || {
             let added = add(&client, "http://127.0.0.1:1", is_learner).await;
-            // Until the leader notices the failure, the request is refused for another reason: within the same second,
-            // the new member's id equals the removed learner's id.
+            // Until the leader notices the failure, the request may be refused for another reason: if both are added
+            // within the same second, the new member has the id of the removed learner.
             added.as_ref().is_err_and(|error| error.code() == Code::Unavailable).then_some(added)
         });
         refused(added.await, Code::Unavailable, UNHEALTHY);
@@ -415,8 +415,8 @@ async fn downgrade(
     Ok(client.downgrade(request).await?.version)
 }
 
-/// Only the second member checks the end of the downgrade during the test. With the default interval, the first member
-/// would check first, because it starts earlier.
+/// During the test, only the second member checks whether the downgrade is complete. With the default interval, the
+/// first member would check first, because it starts earlier.
 async fn the_completion_of_a_downgrade_is_checked_at_the_configured_interval(kind: Kind) {
     let mut clusters = Vec::new();
     for interval in ["1h", "300ms"] {

@@ -327,7 +327,7 @@ async fn every_method_requires_its_permission(kind: Kind) {
                 wrong.push(format!("{what} by {caller}, with authentication disabled: {answer:?}"));
             }
             if what == "AuthEnable" {
-                // The other calls need authentication to be disabled.
+                // The remaining calls must again run with authentication disabled.
                 let root = log_in(nobody, "root").await;
                 root.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
             }

@@ -416,7 +416,7 @@ async fn a_range_stream_obeys_limits_and_counts(kind: Kind) {
     };
     let pieces = client.range_stream(ascending).await.unwrap();
     assert_eq!(pieces.iter().map(|piece| piece.kvs.len()).sum::<usize>(), 50);
-    // Without a sort order, any target other than the key sorts each chunk separately.
+    // Without a sort order, the server sorts each chunk separately by any target other than the key.
     for (key, value) in [("t/1", "c"), ("t/2", "a"), ("t/3", "b")] {
         client.write(key, value).await;
     }

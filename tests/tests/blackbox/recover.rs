@@ -2,7 +2,8 @@
 //! writes, or the tool reports that some may be missing.
 //!
 //! The kind under test is the kind of the lost cluster's servers. The recovered cluster is started as Quorate and, if
-//! it is installed, as etcd. Quorate holds the cluster version at 3.5, so that Debian's etcd can start on its files.
+//! etcd is installed, also as etcd. Quorate holds the cluster version at 3.5, so that Debian's etcd can start on its
+//! files.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

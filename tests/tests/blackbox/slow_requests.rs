@@ -41,8 +41,8 @@ async fn line_about(server: &Server, message: &str, about: &str) -> Value {
     .await
 }
 
-/// Splits a string such as `key:"a" value_size:1` into names and values, at any number of spaces. Braces around
-/// messages are removed, because 3.5 writes some as `name:<…>`. etcd's protobuf library varies spaces on purpose.
+/// Splits a string such as `key:"a" value_size:1` into names and values, at each run of spaces. Braces around messages
+/// are removed, because 3.5 writes some as `name:<…>`. etcd's protobuf library varies spaces on purpose.
 fn words(text: &Value) -> Vec<String> {
     let text = text.as_str().unwrap().replace(['<', '>'], " ");
     let words = text.split_whitespace().filter(|word| !word.starts_with("ID:"));

@@ -1,7 +1,7 @@
 //! A member's timeouts for silent peers, and for the discovery service while the member founds a cluster.
 //!
 //! Each test starts two members that differ in one flag: one has a short timeout, the other a long one. When the first
-//! has timed out, the second must not have.
+//! member's timeout has expired, the second member must still be waiting.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};

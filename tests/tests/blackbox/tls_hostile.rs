@@ -236,7 +236,7 @@ async fn invalid_handshakes_do_not_delay_other_clients(kind: Kind) {
         // The longest record, and a handshake message of 16 MiB.
         [&b"\x16\x03\x01\xff\xff"[..], &[1; 70_000]].concat(),
         [&b"\x16\x03\x01\x40\x00\x01\xff\xff\xff"[..], &[0; 16_380]].concat(),
-        // These are SSL 2, and a ClientHello of TLS 1.0.
+        // These are ClientHello messages of SSL 2 and TLS 1.0.
         b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10".to_vec(),
         [&b"\x16\x03\x01\x00\x2d\x01\x00\x00\x29\x03\x01"[..], &[7; 34]].concat(),
     ];

@@ -365,8 +365,8 @@ async fn malformed_transactions_are_refused(kind: Kind) {
 
 /// Returns the nesting depth of the answer to a deep transaction, given its bytes.
 fn depth_of_answer(mut answer: &[u8]) -> usize {
-    // Each level follows the last value under one of these tags, which stand for the list of answers and for a nested
-    // transaction's answer.
+    // The tags of the list of answers and of a nested transaction's answer alternate. At each level, the last value
+    // with the expected tag contains the next level.
     let mut depth = 0;
     for tag in [3, 4].into_iter().cycle() {
         let mut found = None;
@@ -432,7 +432,7 @@ async fn transactions_with_too_many_operations_are_refused(kind: Kind) {
     let conditions = txn_when(vec![condition.clone(); 5], vec![], vec![]);
     refused(client.txn(conditions).await, Code::InvalidArgument, text);
     client.txn(txn_when(vec![condition; 4], puts(4), puts(4))).await.unwrap();
-    // A nested transaction may contain only as many operations as remain to its parent.
+    // The limit of a nested transaction is the number of operations that its parent has left.
     client.txn(txn(vec![nested(txn(puts(3)))])).await.unwrap();
     refused(client.txn(txn(vec![nested(txn(puts(4)))])).await, Code::InvalidArgument, text);
     let default = Server::start(kind).await;
@@ -443,8 +443,8 @@ async fn transactions_with_too_many_operations_are_refused(kind: Kind) {
 async fn the_total_operations_of_nested_transactions_are_bounded(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
-    // The tree consists of three levels of lists, none longer than the remainder of the level above, and slightly
-    // exceeds 16,384 operations.
+    // The tree has three levels. Each list is within the limit that the level above leaves, but with enough leaves the
+    // total slightly exceeds 16,384 operations.
     let tree = |leaves: usize| {
         let mut keys = (0..).map(|number| format!("k{number}"));
         let mut list = |count| {

@@ -1,8 +1,8 @@
 //! `quorate utl` compared with Debian's `etcdutl`: both must print the same output for equal files, and both servers
 //! must start from the files that either tool writes.
 //!
-//! The kind under test is the kind of server that wrote the files. Quorate holds the cluster version at 3.5 where
-//! Debian's etcd starts on its files.
+//! The kind under test is the kind of server that wrote the files. Quorate holds the cluster version at 3.5, so that
+//! Debian's etcd can start on its files.
 
 use std::path::{Path, PathBuf};
 
@@ -149,7 +149,7 @@ async fn becomes(kind: Kind, names: &[&str]) {
             clusters.push((listed.header.unwrap().cluster_id, utl, kind));
         }
         restored[0].client().write("after", "restore").await;
-        // Writes survive a restart, because the log continues after the restored one.
+        // Writes survive a restart, because the member appended them to the restored log.
         restored[0].kill();
         restored[0].start_again().await;
         assert_eq!(restored[0].client().read("after").await.unwrap(), b"restore");

@@ -373,7 +373,7 @@ async fn a_cancelled_watcher_gets_no_more_events(kind: Kind) {
     assert_eq!((reply.watch_id, reply.canceled, reply.created), (0, true, false));
     assert_eq!((reply.compact_revision, reply.cancel_reason.as_str()), (0, ""));
     assert_eq!(reply.header.unwrap().revision, 2);
-    // Cancelling a watcher again, or an unknown one, is ignored.
+    // Requests to cancel a watcher again, or to cancel an unknown watcher, are ignored.
     watch.cancel(0).await;
     watch.cancel(1234).await;
     client.write("a", "1").await;
@@ -399,7 +399,8 @@ async fn a_watch_from_a_compacted_revision_is_cancelled(kind: Kind) {
     let header = reply.header.unwrap();
     assert_eq!(header.revision, 0);
     assert!(header.cluster_id != 0 && header.member_id != 0 && header.raft_term != 0);
-    // The id remains in use until the client cancels the watcher, too.
+    // Although the server has cancelled the watcher, its id remains in use until the client cancels the watcher as
+    // well.
     let again = pb::WatchCreateRequest { watch_id: 4, ..watch_key("k") };
     assert_eq!(watch.create(again.clone()).await.watch_id, -1);
     watch.cancel(4).await;

@@ -98,7 +98,7 @@ async fn keeps_its_leader(cluster: &Cluster, leader: usize, disk: &Shim) {
     let noticed = Instant::now();
     while noticed.elapsed() < STALL {
         for member in cluster.members() {
-            // A quorum must confirm the leader, which needs no disk.
+            // A quorum must confirm that the leader still leads. No disk is needed for that.
             let read = within("a read", cluster.client(member).range(key("k"))).await;
             let read = read.unwrap_or_else(|status| panic!("m{member} has no leader: {status}"));
             assert_eq!(read.count, 1);

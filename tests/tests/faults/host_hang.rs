@@ -146,7 +146,7 @@ struct Lease {
     id: i64,
     /// All granted renewals.
     granted: Rc<RefCell<Vec<Granted>>>,
-    /// Time at which a client of the new leader found the lease ended.
+    /// Time at which a client of the new leader found that the lease had ended.
     ended: Cell<Option<Instant>>,
     tasks: tokio::task::JoinSet<()>,
 }

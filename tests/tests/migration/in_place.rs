@@ -1,4 +1,5 @@
-//! The program of each member is replaced by another on the same data directory, one member at a time, and back.
+//! Each etcd member is replaced by a member of another kind on the same data directory, one at a time. Then the
+//! replacements are replaced by etcd members in the same way.
 
 use quorate_tests::Kind;
 

@@ -1,4 +1,4 @@
-//! A cluster with members of two kinds under load, which performs all cluster operations with each mix of members.
+//! A cluster with members of two kinds under load. All cluster operations are performed with each mix of members.
 //!
 //! The founding members are on one side, their replacements on the other. As a control, both sides can run the same
 //! program: a cluster of that program alone must meet the same requirements.

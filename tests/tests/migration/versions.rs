@@ -200,7 +200,7 @@ pub(crate) async fn a_wiped_member_is_replaced_by_one_that_runs_the_other_progra
     }
 }
 
-/// Members of the other kind accept a snapshot from an etcd leader whose last entry is a refused membership change.
+/// Members of the other kind accept an etcd leader's snapshot even if its last entry is a refused membership change.
 pub(crate) async fn a_snapshot_after_a_refused_membership_change_is_accepted(kind: Kind) {
     let mut cluster = three(Kind::Etcd).await;
     let leader = cluster.leader().await;
