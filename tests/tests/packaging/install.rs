@@ -66,7 +66,9 @@ fn a_package_is_installed_started_upgraded_and_removed_without_loss_of_data() {
     let purged = place.dpkg(&["--purge", "quorate"]);
     assert!(!settings.exists());
     assert!(data.exists(), "the package must not delete a member's data");
-    assert!(String::from_utf8_lossy(&purged.stderr).contains("has the data of a member and stays"));
+    assert!(
+        String::from_utf8_lossy(&purged.stderr).contains("contains a member's data and is kept")
+    );
 
     // After the package is installed again, the member still has its data. A purge removes empty folders.
     place.install(&package());

@@ -117,8 +117,8 @@ fn debians_etcd_is_taken_over_and_handed_back() {
         );
         assert_eq!(unit.value("ReadWritePaths"), Some(format!("\"{folder}\"").as_str()));
         assert!(Unit::read(&machine.place.root(), ETCD).is_none(), "etcd.service is masked");
-        assert!(machine.succeeds(&["status"]).contains("the cluster's version is held"));
-        machine.fails(&["take"], "taken over already");
+        assert!(machine.succeeds(&["status"]).contains("the cluster version is held"));
+        machine.fails(&["take"], "quorate has already replaced etcd");
         check_unit(&machine.place);
 
         machine.succeeds(&["back"]);
@@ -129,15 +129,15 @@ fn debians_etcd_is_taken_over_and_handed_back() {
         );
         assert_eq!(std::fs::read(machine.place.path(SETTINGS)).unwrap(), settings);
         assert!(!machine.is_there("/var/lib/quorate/default"));
-        assert_eq!(machine.succeeds(&["status"]), "etcd is not taken over\n");
+        assert_eq!(machine.succeeds(&["status"]), "quorate has not replaced etcd\n");
     }
 }
 
 #[test]
 fn a_cluster_cannot_be_handed_back_after_its_version_hold_is_released() {
     let Some(mut machine) = Machine::new("") else { return };
-    machine.fails(&["release"], "not taken over");
-    machine.fails(&["back"], "not taken over");
+    machine.fails(&["release"], "quorate has not replaced etcd");
+    machine.fails(&["back"], "quorate has not replaced etcd");
     machine.succeeds(&["take"]);
     machine.succeeds(&["release"]);
     machine.assert_runs(QUORATE);
@@ -193,10 +193,10 @@ fn settings_that_cannot_be_carried_over_prevent_the_takeover() {
         ("ETCD_CONFIG_FILE=/etc/etcd.yml\n", "configuration file"),
         // The value is not treated as a glob pattern.
         ("DAEMON_ARGS=\"--cors=* --config-file=/etc/*\"\n", "configuration file"),
-        ("ETCD_DATA_DIR=data\n", "not a path from the root on"),
-        ("DAEMON_ARGS=\"--data-dir=/nowhere\"\n", "there is no folder /nowhere"),
-        ("ETCD_WAL_DIR='/nowhere/wal'\n", "there is no folder /nowhere/wal"),
-        ("ETCD_DATA_DIR=/var/lib/%H\n", "systemd would take that for something else"),
+        ("ETCD_DATA_DIR=data\n", "not an absolute path"),
+        ("DAEMON_ARGS=\"--data-dir=/nowhere\"\n", "folder not found: /nowhere"),
+        ("ETCD_WAL_DIR='/nowhere/wal'\n", "folder not found: /nowhere/wal"),
+        ("ETCD_DATA_DIR=/var/lib/%H\n", "a special meaning"),
     ];
     for (more, because) in said {
         std::fs::write(machine.place.path(SETTINGS), format!("{settings}{more}")).unwrap();
@@ -204,9 +204,9 @@ fn settings_that_cannot_be_carried_over_prevent_the_takeover() {
         machine.assert_runs(ETCD);
     }
     std::fs::write(machine.place.path(SETTINGS), settings).unwrap();
-    machine.fails(&["take", "--hold-cluster-version", "3.4"], "bring etcd to 3.5 first");
+    machine.fails(&["take", "--hold-cluster-version", "3.4"], "upgrade etcd to 3.5 first");
     std::fs::create_dir(machine.place.path("/etc/systemd/system/etcd.service.d")).unwrap();
-    machine.fails(&["take"], "is changed in /etc/systemd/system");
+    machine.fails(&["take"], "files in /etc/systemd/system modify etcd.service");
     assert_eq!(machine.takeover(&["take", "it"]).status.code(), Some(2));
     assert_eq!(machine.takeover(&[]).status.code(), Some(2));
     machine.assert_runs(ETCD);
@@ -217,7 +217,7 @@ fn settings_that_cannot_be_carried_over_prevent_the_takeover() {
     init.stop(ETCD);
     std::fs::write(machine.place.path("/etc/default/quorate"), machine.place.settings()).unwrap();
     init.start(QUORATE).unwrap();
-    machine.fails(&["take"], "runs already");
+    machine.fails(&["take"], "is already running");
     machine.assert_runs(QUORATE);
     assert!(!machine.is_there(DROP_IN));
 }
