@@ -482,7 +482,7 @@ impl Wal {
         }
         assert!(
             self.tail_segment().name.precedes(&name),
-            "segment numbers have no gaps: otherwise the next start would refuse the log"
+            "segment numbers have no gaps: otherwise the log could not be opened again"
         );
         self.held.push(Segment { name, path: path.clone(), file: next.file });
         self.tail = next.tail;

@@ -112,7 +112,7 @@ impl<'s> Check<'s> {
         let start = in_memory(id.0).checked_mul(self.snapshot.page_bytes());
         let bytes = start.and_then(|start| self.snapshot.data.get(start..));
         let Some(bytes) = bytes.filter(|_| id.0 >= 2) else {
-            self.report(parent, 0, "refers to a page outside of the file");
+            self.report(parent, 0, "page refers to a page outside of the file");
             return None;
         };
         let parsed = Page::parse(bytes, id, self.snapshot.page_bytes());
@@ -258,7 +258,7 @@ impl<'s> Check<'s> {
         for page in listed {
             let inside = page < self.snapshot.meta.high_water.0;
             if !inside || !self.unreached.take(Run { start: PageId(page), count: 1 }) {
-                self.report(PageId(page), 0, "page is in the free list and in use");
+                self.report(PageId(page), 0, "page is in use but also in the free list");
             }
         }
         for page in 2..self.snapshot.meta.high_water.0 {

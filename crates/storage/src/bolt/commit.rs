@@ -181,7 +181,7 @@ fn place(free: &mut FreePages, layout: &mut Layout, tree: Tree, page_bytes: usiz
         let count = tree.nodes[node].page_bytes().div_ceil(page_bytes);
         assert!(
             page_bytes * count >= tree.nodes[node].page_bytes(),
-            "a node fits its pages: otherwise it would overwrite the next page"
+            "a node fits into its pages: otherwise it would overwrite the next page"
         );
         let count = count as u64;
         let start = free.allocate(count);
@@ -334,7 +334,7 @@ fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
         );
         assert!(
             placed.run.end() <= meta.high_water,
-            "pages are below the high-water mark: otherwise the next start would report a damaged file"
+            "pages are below the high-water mark: otherwise opening the file would report damage"
         );
         if placed.run.start != end || buffer.len() >= WRITE_BYTES {
             flush(&mut buffer, end)?;
@@ -356,7 +356,7 @@ fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
     );
     assert!(
         meta.txid > tx.source.snapshot.meta.txid,
-        "a meta page is newer than the durable one: otherwise the next start would not choose it"
+        "a meta page is newer than the durable one: otherwise it would not be chosen when the file is opened"
     );
     tx.writer.meta_in_flight = Some(meta.txid);
     let slot = PageId(meta.txid.0 % 2);

@@ -106,7 +106,7 @@ impl Shaper<'_> {
         let packed = self.pack(&children, edge);
         assert!(
             packed.is_empty() == children.is_empty(),
-            "packing keeps children: otherwise all keys below them would be lost"
+            "packing keeps at least one child: otherwise all keys below the branch would be lost"
         );
         let node = &mut self.tree.nodes[branch];
         node.shrunk |= packed.len() < count_before;

@@ -441,7 +441,7 @@ impl Tree {
         // Freeing a page also frees its overflow pages. With a wrong overflow count, a neighbour's pages would be freed
         // as well.
         if pages > used / snapshot.page_bytes() + 1 {
-            return Err(snapshot.corrupt(id, 12, "page has more overflow than its elements need"));
+            return Err(snapshot.corrupt(id, 12, "page is longer than its elements require"));
         }
         let body = load_body(source, &page, id)?;
         self.freed.push(Run { start: id, count: pages as u64 });

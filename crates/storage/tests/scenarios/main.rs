@@ -248,7 +248,7 @@ fn contents_text(contents: &Contents) -> String {
         text += "\nthe member's identity is missing";
     }
     if !contents.start_marked {
-        text += "\nthe log has no mark of the snapshot";
+        text += "\nthe log has no mark for the snapshot";
     }
     if let Some(repair) = &contents.repaired {
         let backup = repair.backup.as_ref().map(|path| segment_number(&path.with_extension("")));

@@ -179,7 +179,7 @@ fn a_failed_write_or_sync_poisons_the_writer_but_not_readers() {
         assert!(matches!(refused, BoltError::Poisoned { .. }), "{refused}");
         assert!(
             refused.to_string().contains(&error.to_string()),
-            "the error contains the cause: {refused}"
+            "the error does not contain its cause: {refused}"
         );
         assert_eq!(content(&db), state);
         drop(db);

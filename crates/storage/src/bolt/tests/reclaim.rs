@@ -38,10 +38,10 @@ fn reclaim_all(db: &Db, budget: u64) -> u64 {
         steps += 1;
         assert!(
             step.moved_pages <= budget + 200,
-            "a step moves a bounded number of pages: {step:?}"
+            "a step with a budget of {budget} pages moved too many pages: {step:?}"
         );
         truncated += step.truncated_bytes;
-        assert!(steps < 500, "the reclamation ends within 500 steps");
+        assert!(steps < 500, "the reclamation has not ended after {steps} steps");
         if step.done {
             return truncated;
         }
@@ -177,7 +177,7 @@ fn commits_between_reclaim_steps_leave_the_file_valid_and_small() {
         number += 3;
         steps += 1;
         assert_sound(&db, "between a step and a commit");
-        assert!(steps < 500, "the reclamation ends within 500 steps");
+        assert!(steps < 500, "the reclamation has not ended after {steps} steps");
     }
     reclaim_all(&db, 100);
     assert_small(&db);
@@ -233,7 +233,11 @@ fn a_file_allocates_little_more_disk_space_than_its_pages() {
         tx.commit().unwrap();
         let facts = std::fs::metadata(&path).unwrap();
         let (taken, pages) = (facts.blocks() * 512, db.stats().size_bytes);
-        assert!(facts.len() > 15 << 20, "the file grows in large steps: {} bytes", facts.len());
+        assert!(
+            facts.len() > 15 << 20,
+            "the file has grown to only {} bytes, not in large steps",
+            facts.len()
+        );
         assert!(taken >= pages, "only {taken} bytes are reserved for {pages} bytes of pages");
         assert!(
             taken < pages + (512 << 10),

@@ -32,11 +32,7 @@ fn assert_generation(view: &ReadTx, count: u64) -> u64 {
         let entry = cursor.next().unwrap().unwrap();
         assert_eq!(entry.key, key(number));
         for word in entry.value.chunks(8) {
-            assert_eq!(
-                *generation.get_or_insert(word),
-                word,
-                "a state contains only one generation"
-            );
+            assert_eq!(*generation.get_or_insert(word), word, "a state contains two generations");
         }
     }
     assert_eq!(cursor.next().unwrap(), None);
@@ -56,7 +52,7 @@ fn concurrent_readers_see_only_committed_states() {
                 while !stop.load(Ordering::Relaxed) {
                     let view = db.read();
                     let generation = assert_generation(&view, 500);
-                    assert!(generation >= last, "later views show later states");
+                    assert!(generation >= last, "a later view shows an earlier state");
                     assert_eq!(assert_generation(&view.clone(), 500), generation);
                     last = generation;
                 }
@@ -163,7 +159,7 @@ fn a_view_can_be_copied_as_a_valid_file_during_commits() {
 }
 
 #[test]
-fn a_file_open_for_reading_only_can_be_opened_again_only_for_reading() {
+fn a_file_open_for_reading_admits_other_readers_but_no_writer() {
     let place = TestDir::new();
     write_generation(&place.open(), 10, 3);
     let read_only = || Options { read_only: true, ..small() };

@@ -163,7 +163,7 @@ fn the_log_is_cut_off_at_a_record_length_that_exceeds_the_file() {
     // although it is undamaged.
     let mut bytes = sample.bytes.clone();
     let second = bytes.windows(8).rposition(|w| w[1..] == [3, 0, 0, 0, 0, 0, 0x80 | w[7] & 7]);
-    let second = second.expect("an entry of 900 bytes and its head");
+    let second = second.expect("the log contains the length field of the second entry's record");
     bytes[second + 5] = 0xff;
     fs::write(last_segment(&sample.dir()), &bytes).unwrap();
     let (_, contents) = open(&sample.dir()).unwrap();

@@ -213,7 +213,7 @@ fn snapshot_marks_beyond_the_commit_index_are_ignored() {
     let (mut wal, _) = at(2, 1).unwrap();
     wal.save(Some(&state(2, 1, 50)), &[]).unwrap();
     drop(wal);
-    assert_eq!(at(2, 1).unwrap().1.last_index, 50, "the mark up to the commit index counts");
+    assert_eq!(at(2, 1).unwrap().1.last_index, 50, "the mark at the commit index was ignored");
 }
 
 #[test]
