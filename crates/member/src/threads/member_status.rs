@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lost_leader_is_reported_after_the_grace_period() {
+    async fn a_lost_leader_is_reported_after_the_timeout() {
         let member_status = led();
         assert!(!member_status.misses_leader(Duration::ZERO));
         assert!(member_status.has_leader_within(Duration::ZERO).await);

@@ -93,7 +93,7 @@ pub async fn watch_own_state(
                 }
                 if has_source(&handles) {
                     faults.report_rebuild(
-                        "the hash of its state differs from the hash of a quorum of the other members"
+                        "this member's hash differs from the hash that a quorum of the other members reported"
                             .to_owned(),
                     );
                     return;

@@ -126,7 +126,7 @@ mod tests {
     const UNHEALTHY: Result<(), Danger> = Err(Danger::Unhealthy);
 
     #[test]
-    fn existing_members_must_form_a_majority_of_the_enlarged_cluster() {
+    fn an_addition_must_leave_a_started_and_connected_majority() {
         for (letters, as_voter, as_learner) in [
             ("s", Ok(()), Ok(())),
             ("ss", Ok(()), Ok(())),

@@ -85,8 +85,9 @@ fn warn_of_rise(from: Version, to: Version) {
         "to-keep-it" = format!(
             "before the version rises, stop this member and start it with --hold-cluster-version={from}"
         ),
-        "way-back" = "one minor version at a time: `ctl downgrade enable MINOR`, restart every member with \
-                      --hold-cluster-version=MINOR or as etcd MINOR, wait until the downgrade has ended"
+        "way-back" = "lower the version one minor release at a time: run `ctl downgrade enable MINOR`, restart \
+                      every member with --hold-cluster-version=MINOR or as etcd MINOR, and wait until the \
+                      downgrade has ended"
     );
 }
 
