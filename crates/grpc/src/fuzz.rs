@@ -28,7 +28,11 @@ pub fn head(data: &[u8]) {
                 .iter()
                 .map(|(name, value)| name.as_str().len() + value.len())
                 .sum();
-            assert!(head.bytes >= lines as u64, "every header line is counted");
+            assert!(
+                head.bytes >= lines as u64,
+                "the counted size {} is less than the {lines} bytes of the headers",
+                head.bytes
+            );
             assert_eq!(request.method(), http::Method::POST);
             if let Encoding::Unknown(value) = head.encoding {
                 assert!(value != "gzip");
@@ -36,7 +40,10 @@ pub fn head(data: &[u8]) {
         }
         Err(refusal) => {
             let answer = refusal.into_http();
-            assert!(answer.headers().contains_key("grpc-status"), "a refusal has a status code");
+            assert!(
+                answer.headers().contains_key("grpc-status"),
+                "the refusal has no grpc-status header"
+            );
         }
     }
 }
