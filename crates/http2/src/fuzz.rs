@@ -38,12 +38,15 @@ pub(crate) fn check(pieces: &[u8], bytes: &[u8]) {
         bytes.len()
     );
     let split = run(pieces, bytes, false);
-    assert_eq!(whole, split, "the events do not depend on how the bytes are split: {pieces:?}");
+    assert_eq!(
+        whole, split,
+        "the events or the output depend on how the bytes are split: {pieces:?}"
+    );
     let answered = run(&[], bytes, true);
     assert_eq!(
         answered,
         run(pieces, bytes, true),
-        "with responses, the events do not depend on how the bytes are split: {pieces:?}"
+        "with responses, the events or the output depend on how the bytes are split: {pieces:?}"
     );
 }
 
@@ -86,11 +89,14 @@ fn run(pieces: &[u8], bytes: &[u8], answers: bool) -> Trace {
     trace.open_streams = connection.stream_count();
     assert!(
         trace.open_streams <= LIMITS.streams_max,
-        "the number of open streams is at most the limit"
+        "{} streams are open, limit {}",
+        trace.open_streams,
+        LIMITS.streams_max
     );
     assert!(
         unread.len() < HEADER_BYTES + (1 << 14) || trace.violation.is_some(),
-        "only an incomplete frame remains in the input"
+        "{} unread bytes remain, more than an incomplete frame",
+        unread.len()
     );
     trace.output = connection.output().to_vec();
     check_frames(&trace.output);
@@ -128,7 +134,7 @@ fn answer(connection: &mut Connection, stream: StreamId) {
             connection.data(stream, &vec![0; room.min(100)], false);
         }
     }
-    assert!(connection.room(stream) <= room, "sending data never enlarges the window");
+    assert!(connection.room(stream) <= room, "sending data has enlarged the window");
 }
 
 /// Checks that the output consists of complete frames that a server may send.

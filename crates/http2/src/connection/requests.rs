@@ -38,7 +38,7 @@ impl Connection {
         payload: &'a [u8],
     ) -> Result<Option<Event<'a>>, Violation> {
         if header.stream.is_multiple_of(2) {
-            return violation(Code::PROTOCOL_ERROR, "HEADERS on a stream with a server's id");
+            return violation(Code::PROTOCOL_ERROR, "HEADERS on a stream with an even id");
         }
         let Some(mut block) = without_padding(header, payload) else {
             return violation(Code::PROTOCOL_ERROR, "the padding is longer than the frame");
