@@ -82,7 +82,7 @@ pub const VALUE_BYTES_MAX: usize = (1 << 31) - 2;
 /// have 6 levels.
 const DEPTH_MAX: usize = 64;
 
-/// The number of a page, which is its offset in the file in pages.
+/// A page number: the page's offset in the file, in units of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct PageId(u64);
 

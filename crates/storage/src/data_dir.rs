@@ -1,7 +1,7 @@
 //! The data directory: the paths of a member's files, and a check that the directory is usable.
 //!
 //! ```text
-//! <data-dir>/member/wal/      the log, or elsewhere with --wal-dir
+//! <data-dir>/member/wal/      the log (elsewhere if --wal-dir is given)
 //! <data-dir>/member/snap/     .snap files, received backend files, db
 //! ```
 //!

@@ -9,8 +9,8 @@
 //!
 //! * Each read and write has an explicit offset. There is no shared file cursor.
 //! * Written bytes are durable after [`DiskFile::sync_data`], as is the file length needed to read
-//!   them. A created, renamed or removed name is durable after [`Disk::sync_dir`] of its directory.
-//!   No other operation makes anything durable.
+//!   them. The creation, renaming or removal of a name is durable after [`Disk::sync_dir`] of the
+//!   name's directory. No other operation makes anything durable.
 //! * After a failed sync the state on the medium is unknown, and a later successful sync does not
 //!   cover the earlier writes. The caller must stop using the file.
 //! * Locks belong to the open file and are released when it is closed.
@@ -99,13 +99,13 @@ pub trait Disk: Send + Sync + Debug {
     /// Renames a file or directory. A file with the new name is replaced atomically.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file's name. Open handles and locks on it stay valid.
+    /// Removes a file's name. Open handles to the file, and their locks, stay valid.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
     /// Removes a directory and everything below it. A missing directory is not an error.
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes the created, renamed and removed names of a directory durable.
+    /// Makes the creation, renaming and removal of names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Returns the metadata of a name, or `None` if the name does not exist.
@@ -114,8 +114,8 @@ pub trait Disk: Send + Sync + Debug {
 
 /// An open file.
 pub trait DiskFile: Send + Sync + Debug {
-    /// Reads up to `buffer.len()` bytes at `offset`, and returns their number. The result is 0 at
-    /// the end of the file.
+    /// Reads up to `buffer.len()` bytes at `offset`. Returns the number of bytes read, which is 0
+    /// at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Writes all of `bytes` at `offset`. The file grows as needed.
@@ -160,7 +160,7 @@ pub trait DiskFile: Send + Sync + Debug {
     /// the file.
     fn allocate(&self, len: u64) -> io::Result<()>;
 
-    /// Returns the free bytes of the file's disk, or `None` if the system does not report them.
+    /// Returns the number of free bytes on the file's disk, or `None` if the system does not report them.
     fn free_bytes(&self) -> io::Result<Option<u64>>;
 
     /// Makes the written bytes and the file length needed to read them durable (`fdatasync`).

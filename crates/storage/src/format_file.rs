@@ -24,7 +24,7 @@ pub(crate) fn assert_says(sentence: &str) {
 
 /// Returns the layout of `name`: the rest of its line, and the following lines that begin with `|`.
 pub(crate) fn layout(name: &str) -> String {
-    // Layouts are in fenced blocks, which are every second piece of the text.
+    // Layouts are in fenced blocks. If the text is split at the fences, every second piece is a block.
     let layouts = TEXT.split("```").skip(1).step_by(2).flat_map(str::lines);
     let mut lines = layouts.skip_while(|line| line.split_whitespace().next() != Some(name));
     let first = lines.next().unwrap_or_else(|| panic!("FORMAT.md has no layout of {name}"));

@@ -1,4 +1,4 @@
-//! The head of a protobuf message that is being written, which holds its short fields on the stack.
+//! The head of a protobuf message that is being written. It holds the message's short fields on the stack.
 //!
 //! A record or snapshot file is written as such a head followed by the payload, so that the payload
 //! is not copied into a message first. Reading uses `quorate_protobuf`: unknown fields and fields

@@ -1,10 +1,10 @@
 //! The mark in a data directory whose log has lost entries that the member had acknowledged.
 //!
-//! A member that has lost acknowledged entries must never vote again. Without a mark, a restart could not detect the
-//! loss, because with the rest of its log the member looks like any member that lags behind. The mark is a separate
-//! file, `member/lost-log`, which etcd ignores. The mark is removed together with the directory. It is also removed
-//! when the member continues as the only voter with `--force-new-cluster`, because then there is no other member to
-//! which it could have acknowledged anything.
+//! A member that has lost acknowledged entries must never vote again. Without a mark, the loss could not be detected
+//! after a restart, because a member whose log ends too early looks like any member that lags behind. The mark is a
+//! separate file, `member/lost-log`, which etcd ignores. The mark is removed together with the directory. It is also
+//! removed when the member continues as the only voter with `--force-new-cluster`, because no other member then relies
+//! on the lost acknowledgements.
 //!
 //! Only the existence of the file matters. Its text is for operators.
 

@@ -1,7 +1,8 @@
 //! Notes: small files that Quorate adds to a data directory, next to the log and the snapshots.
 //! etcd ignores them.
 //!
-//! Only the existence of a note matters. The empty file becomes durable before its text, which is for operators.
+//! A note's name becomes durable before its text. The text is for operators, except in `member/rebuilt`, whose text is
+//! a time (`rebuild`).
 
 use std::io;
 use std::path::PathBuf;

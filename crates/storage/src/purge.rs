@@ -17,7 +17,7 @@ use crate::disk::{Disk, LockKind, OpenMode};
 pub struct PurgeError {
     /// The failed action, as a verb.
     pub action: &'static str,
-    /// The file or directory of the action.
+    /// The file or directory on which the action failed.
     pub path: PathBuf,
     /// The system's error.
     pub source: io::Error,

@@ -1,13 +1,13 @@
 //! The notes of a member that must fetch its state again, because its backend file differs from the files of the other
 //! members.
 //!
-//! `member/rebuild` orders the member to fetch its state. The file is written before the member stops, so that the next
-//! start always fetches the state. `member/rebuilt` contains the time of the last rebuild: if a member is found corrupt
-//! again soon after that, its disk or memory is probably defective.
+//! `member/rebuild` orders the member to fetch its state. The file is written before the member stops, so that the
+//! member always fetches the state when it restarts. `member/rebuilt` contains the time of the last rebuild. If a
+//! member is found corrupt again soon after that time, its disk or memory is probably defective.
 //!
 //! # Not here
 //!
-//! Writing and carrying out the order (the server).
+//! When the order is written, and how it is carried out (the server).
 
 use std::io;
 use std::path::PathBuf;

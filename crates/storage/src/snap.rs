@@ -11,8 +11,9 @@
 //!
 //! # Order
 //!
-//! The backend is committed first, then [`save`] writes the file, then the log receives the snapshot's mark. A start
-//! ignores a file without a mark. If the log has a mark whose file is missing, older etcd versions refuse to start.
+//! The backend is committed first, then [`save`] writes the file, then the log receives the snapshot's mark. A starting
+//! member ignores a file without a mark. If the log has a mark whose file is missing, older etcd versions refuse to
+//! start.
 //!
 //! # Not here
 //!
@@ -57,7 +58,7 @@ pub enum SnapError {
     Io {
         /// The failed action, as a verb.
         action: &'static str,
-        /// The file or directory of the action.
+        /// The file or directory on which the action failed.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -107,7 +108,7 @@ impl SnapError {
         move |source| Self::Io { action, path, source }
     }
 
-    /// Returns whether the only problem is that the disk is full, and nothing was changed.
+    /// Returns whether the operation failed because the disk is full, and changed nothing.
     #[must_use]
     pub const fn is_no_room(&self) -> bool {
         matches!(self, Self::NoRoom { .. })

@@ -1,4 +1,4 @@
-//! A mark that records a failed sync for the next start.
+//! A mark that records a failed sync for the next process that opens the file.
 //!
 //! After a failed sync the system may return bytes that are not on the medium, treat them as
 //! written, and never write them again. A process that opens the file later cannot detect this. So
@@ -9,8 +9,8 @@
 //! # Limits
 //!
 //! The mark is not synced, because a power cut that loses it also loses the bytes that were only in
-//! the system's memory. If the mark cannot be written, the next start relies on the bytes that the
-//! system returns, as etcd does.
+//! the system's memory. If the mark cannot be written, the next process relies on the bytes that
+//! the system returns, as etcd does.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub(crate) fn is_marked(disk: &dyn Disk, mark: &Path) -> bool {
     disk.metadata(mark).map_or(true, |found| found.is_some())
 }
 
-/// Removes the mark after the bytes are durable. If this fails, the next start rewrites the bytes again.
+/// Removes the mark after the bytes are durable. If the removal fails, the next process rewrites the bytes again.
 pub(crate) fn clear(disk: &dyn Disk, mark: &Path) {
     drop(disk.remove_file(mark));
 }

@@ -1,9 +1,9 @@
 //! The write-ahead log, byte for byte in etcd's format.
 //!
 //! A log is a directory of segments. Each segment is a sequence of records (`record`), whose data is chained by one
-//! running checksum. [`Wal`] appends to the log. [`Wal::open`] reads it, repairs a torn end and continues it. [`read`]
-//! and [`snapshot_marks`] read it without changing anything. A single thread owns the log. It appends entries and hard
-//! states, and acts on them only after they are reported as synced.
+//! running checksum. [`Wal`] appends to the log. [`Wal::open`] reads the log, cuts off a torn end, and opens the log
+//! for appending. [`read`] and [`snapshot_marks`] read it without changing anything. A single thread owns the log. It
+//! appends entries and hard states, and acts on them only after they are reported as synced.
 //!
 //! # Guarantees
 //!
@@ -146,7 +146,7 @@ pub struct Wal {
     last_index: u64,
     /// Records that have not been passed to the system yet.
     encoder: RecordEncoder,
-    /// Whether records were passed to the system since the last sync.
+    /// Whether records have been passed to the system since the last sync.
     written_unsynced: bool,
     /// The highest commit index known to be on disk. When the log is opened, snapshot marks beyond the commit index are
     /// ignored.
@@ -179,8 +179,8 @@ impl Wal {
     /// Adds entries, followed by a hard state, to the log's buffer.
     ///
     /// Nothing is durable before the next [`Wal::sync`]. If `sync_needed` is set, the caller must not acknowledge
-    /// anything before that sync. A hard state that differs only in its commit index needs no sync, because the commit
-    /// index may be lower than the applied index after a crash.
+    /// anything before that sync. A hard state that differs only in its commit index needs no sync, because after a
+    /// crash the commit index in the log is allowed to be lower than the applied index.
     pub fn append<'e>(
         &mut self,
         hard_state: Option<&HardState>,
@@ -262,8 +262,8 @@ impl Wal {
     }
 
     /// Unlocks the segments that a member with its latest snapshot at `index` does not need, so that they can be
-    /// purged. They are unlocked as soon as a hard state on disk covers the snapshot. Before that, a start would ignore
-    /// the snapshot's mark and need the segments.
+    /// purged. They are unlocked as soon as a hard state on disk covers the snapshot. Before that, a restarted member
+    /// would ignore the snapshot's mark and need the segments.
     ///
     /// The last segment that begins before `index` stays locked, as do all later segments.
     pub fn release_to(&mut self, index: u64) {
@@ -288,7 +288,7 @@ impl Wal {
         );
     }
 
-    /// Does part of the work that later saves would otherwise wait for: reserves the next segment, and writes zeros
+    /// Prepares for later saves, which would otherwise wait for this work: reserves the next segment, and writes zeros
     /// ahead of the log. Returns whether there is more to do.
     ///
     /// The owner calls this when it is idle. Each call writes and syncs at most `bytes_max` zeros. If fewer than
@@ -354,7 +354,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Returns the newest segment if less space is reserved for it than planned, once per segment.
+    /// Returns the newest segment if less space is reserved for it than planned. Each segment is returned only once.
     ///
     /// The log is correct without that space, but slower, because each sync must also update the file's length.
     pub fn take_shortage(&mut self) -> Option<Shortage> {
@@ -453,8 +453,8 @@ impl Wal {
         self.held.last().expect("a log has at least one open segment")
     }
 
-    /// Closes this segment and starts the next one. Returns the new path, or `None` if the disk has no room for another
-    /// segment. In that case the current segment becomes longer than planned.
+    /// Closes this segment and starts the next one. Returns the path of the new segment, or `None` if the disk has no
+    /// room for one. In that case the current segment becomes longer than planned.
     ///
     /// The new segment receives its final name only after its head is durable. The head repeats the data that a reader
     /// needs to start there: checksum, metadata and hard state.

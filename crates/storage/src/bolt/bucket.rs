@@ -32,7 +32,7 @@ impl<'tx> BucketReader<'tx> {
     }
 
     /// Calls `take` with the result of [`BucketReader::get`] for each key, until `take` fails.
-    /// Several keys are searched together. This is fastest for sorted keys, but any order is
+    /// Several keys are looked up together. This is fastest for sorted keys, but any order is
     /// allowed.
     pub fn get_each<K: AsRef<[u8]>, E: From<BoltError>>(
         &self,

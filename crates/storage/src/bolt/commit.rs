@@ -6,7 +6,7 @@
 //! 2  reserve space for the pages; if the file grows, sync                  the stored state is unchanged
 //! 3  write the pages in file order; sync
 //! 4  write the meta page txid % 2; sync                                    the commit takes effect
-//! 5  publish the new state; replaced pages wait for their readers
+//! 5  publish the new state; replaced pages are freed once no reader needs them
 //! ```
 //!
 //! # Invariants
@@ -147,7 +147,7 @@ fn lay_out(tx: &mut WriteTx<'_>, layout: &mut Layout) -> Result<Option<PageId>> 
     Ok(Some(place(&mut tx.writer.free, layout, root, page_bytes)))
 }
 
-/// Returns the page image of a bucket that is small enough to be stored in its parent's leaf.
+/// Returns the page image of the bucket if the bucket is small enough to be stored in its parent's leaf.
 fn inline_page(tree: &Tree, source: &Source, page_bytes: usize) -> Option<Vec<u8>> {
     let Link::Node(root) = tree.root else { return None };
     let node = &tree.nodes[root];
@@ -241,7 +241,7 @@ fn prepare(tx: &mut WriteTx<'_>, root: PageId) -> Result<(Snapshot, Arc<Pin>)> {
     Snapshot::new(meta, path, file, Arc::clone(&writer.mapping))
 }
 
-/// Extends the file to at least `needed` bytes and reserves their space on the disk, so that the
+/// Extends the file to at least `needed` bytes and reserves disk space for them, so that the
 /// subsequent writes do not run out of space. The file may become longer than `needed`. Its end is
 /// then a hole, which occupies no space until it is reserved.
 fn reserve(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
@@ -253,8 +253,8 @@ fn reserve(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
     let mut reserved = needed.next_multiple_of(RESERVED_BYTES).min(most);
     if !try_allocate(file, reserved).map_err(fault)? {
         reserved = needed;
-        // There is no room for more than `needed`. If there is no room for `needed` either, shortening the file
-        // releases the space that the failed call may have taken.
+        // The disk has no room for more than `needed`. If it has no room for `needed` either, the file is shortened, to
+        // release the space that the failed call may have taken.
         if let Err(source) = file.allocate(needed) {
             drop(file.set_len(writer.file_bytes));
             return Err(match is_no_room(&source) {
@@ -273,8 +273,8 @@ fn reserve(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Extends a file that has grown to `reserved` bytes with a hole up to `ample`, and makes the
-/// length durable.
+/// Appends a hole to a file that has grown to `reserved` bytes, so that the file ends at `ample`,
+/// and makes the length durable.
 fn lengthen(shared: &Shared, writer: &mut Writer, (reserved, ample): (u64, u64)) -> Result<()> {
     let mut len = reserved;
     match shared.file.set_len(ample) {
@@ -296,8 +296,8 @@ fn lengthen(shared: &Shared, writer: &mut Writer, (reserved, ample): (u64, u64))
     Ok(())
 }
 
-/// Returns the length of the hole in bytes, which is limited because the log and other files are on
-/// the same disk.
+/// Returns the length of the hole in bytes. The length is limited, because the log and other files
+/// are on the same disk.
 fn spare_bytes(shared: &Shared, missing: u64) -> u64 {
     const SHARE: u64 = 8;
     let growth = shared.options.growth_bytes;
@@ -363,7 +363,7 @@ fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
     meta.put(&mut buffer, slot);
     flush(&mut buffer, PageId(slot.0 + 1))?;
     sync(slot.0 * page_bytes).inspect_err(|_| {
-        // Without the mark, the next start would rely on this meta page even if it exists only in
+        // Without the mark, the next process would rely on this meta page even if it exists only in
         // the system's memory.
         sync_failure::note(&*shared.disk, &failure_mark(&shared.path));
     })?;

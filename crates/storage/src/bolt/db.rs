@@ -306,8 +306,8 @@ fn new_file(page_bytes: usize) -> Vec<u8> {
 #[cfg(test)]
 impl Db {
     /// Returns the pages below the high-water mark that are not in exactly one of these groups:
-    /// reached by the current state, waiting to be freed, free. Also returns the pages that are
-    /// free only in a flat or only in a full walk of the trees.
+    /// reached by the current state, waiting to be freed, free. Also returns the pages that only
+    /// one of two walks of the trees, the flat or the full one, finds free.
     pub(super) fn unaccounted_pages(&self) -> Vec<u64> {
         let writer = self.shared.writer.lock();
         let snapshot = Arc::clone(&self.shared.published.lock().snapshot);

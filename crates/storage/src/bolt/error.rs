@@ -108,13 +108,13 @@ pub enum BoltError {
         /// The key or bucket name.
         key: Box<[u8]>,
     },
-    /// The key does not have 1 to 32,768 bytes.
+    /// The key is empty or longer than 32,768 bytes.
     #[error("key length {len} is out of range: it must be 1 to {} bytes", super::KEY_BYTES_MAX)]
     KeyLength {
         /// The length of the key.
         len: usize,
     },
-    /// The value has more than 2^31 - 2 bytes.
+    /// The value is longer than 2^31 - 2 bytes.
     #[error(
         "value length {len} is out of range: it must be at most {} bytes",
         super::VALUE_BYTES_MAX
@@ -138,7 +138,7 @@ pub enum BoltError {
 }
 
 impl BoltError {
-    /// Returns whether the only problem is that the disk is full, and nothing was changed.
+    /// Returns whether the operation failed because the disk is full, and changed nothing.
     #[must_use]
     pub const fn is_no_room(&self) -> bool {
         matches!(self, Self::NoRoom { .. })

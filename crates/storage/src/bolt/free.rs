@@ -1,4 +1,4 @@
-//! Reusable pages: free pages, and freed pages that snapshots still need.
+//! Pages that can be reused now (free pages) or once no snapshot needs them (pending pages).
 //!
 //! [`FreePages`] is a bitmap of the pages below the high-water mark. It allocates the lowest run
 //! that is large enough, so that data moves towards the start of the file and the tail becomes free
@@ -87,8 +87,8 @@ impl FreePages {
         PageId(start)
     }
 
-    /// Removes a run from the free pages. Returns `false` if part of it was not free, and changes
-    /// nothing.
+    /// Removes a run from the free pages. If part of the run is not free, changes nothing and
+    /// returns `false`.
     pub(super) fn take(&mut self, run: Run) -> bool {
         let free = (run.start.0..run.end().0).all(|page| self.is_free(PageId(page)));
         if free {
@@ -247,7 +247,7 @@ pub(super) struct PendingPages {
     /// The transaction that allocated a run, by the run's first page. Contains at least the runs
     /// that are younger than the oldest live snapshot.
     allocated_by: HashMap<PageId, TxId>,
-    /// The live snapshots before the current state when `batches` was last searched.
+    /// The live snapshots older than the current state, as of the last search through `batches`.
     seen_older: Vec<TxId>,
     count: u64,
 }

@@ -2,12 +2,12 @@
 //!
 //! Reading a page that is not in a CPU cache takes half a microsecond, and reading a cold key
 //! requires two or three such pages. Separate reads would wait for each of these pages in turn.
-//! Here, the next page of every key is prefetched before the first one is read, so that the waits
-//! overlap. Neighbouring keys with the same child page also share the search for that child.
+//! Here, the next page of every key is prefetched before any of these pages is read, so that the
+//! waits overlap. Neighbouring keys with the same child page also share the search for that child.
 //!
-//! The keys of the largest bucket are revisions, which are evenly distributed. If a page's bounds
-//! are known, they are used to guess a key's position in the page, because a binary search would
-//! wait for memory at each step.
+//! The keys of the largest bucket are revisions, which are evenly distributed. If the bounds of the
+//! keys in a page are known, they are used to guess a key's position in the page, because a binary
+//! search would wait for memory at each step.
 //!
 //! # Invariants
 //!
@@ -22,7 +22,7 @@ use super::page::{LeafElement, Page, PageFault, PageKind};
 use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId};
 
-/// The maximum number of keys that are searched together. The memory system cannot serve more
+/// The maximum number of keys that are looked up together. The memory system cannot serve more
 /// prefetches than this concurrently.
 pub(super) const KEYS_MAX: usize = 32;
 
@@ -40,7 +40,7 @@ struct Child<'tx> {
     bounds: Bounds<'tx>,
 }
 
-/// A range of keys: from `from`, inclusive, to `to`, exclusive. `None` means that there is no
+/// A range of keys: `from` is inclusive, `to` is exclusive, and `None` means that there is no
 /// bound.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bounds<'tx> {

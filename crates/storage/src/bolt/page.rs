@@ -270,7 +270,7 @@ impl<'a> Page<'a> {
         Ok(if exact { index } else { index.saturating_sub(1) })
     }
 
-    /// Returns the offset after the last byte that an element uses, from the start of the page.
+    /// Returns the end of the page's used bytes, as an offset within the page.
     pub(super) fn used_bytes(&self) -> Result<usize, PageFault> {
         let mut used = HEADER_BYTES + self.count * ELEMENT_BYTES;
         for index in 0..self.count {
@@ -379,8 +379,8 @@ fn count_u16(count: usize) -> u16 {
     u16::try_from(count).expect("a page is too small for 65,535 elements")
 }
 
-/// Returns the first eight bytes as a number that sorts like the bytes. A shorter key is padded
-/// with zeros.
+/// Returns the first eight bytes of a key as a number. The numbers sort like the bytes. A shorter
+/// key is padded with zeros.
 fn prefix(key: &[u8]) -> u64 {
     match key.first_chunk() {
         Some(chunk) => u64::from_be_bytes(*chunk),

@@ -192,8 +192,8 @@ impl Walk<'_> {
         self.window.page(id, at)
     }
 
-    /// Removes the overflow pages of unread leaves from the free pages. Reads only the leaves that may be longer than
-    /// one page because the next page is not reached.
+    /// Removes the overflow pages of unread leaves from the free pages. Of these leaves, reads only those whose next
+    /// page is not reached, because no other leaf can have overflow pages.
     fn take_overflow_of_unread(&mut self) -> Result<()> {
         for leaf in std::mem::take(&mut self.unread_leaves) {
             let next = PageId(leaf.0 + 1);

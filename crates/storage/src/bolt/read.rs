@@ -1,10 +1,10 @@
 //! Read transactions. A read transaction pins a state, and can also read that state as a file
 //! image.
 //!
-//! Reads neither lock nor copy. A [`ReadTx`] is a reference-counted handle to a snapshot: it is
-//! cheap to clone and to send to another thread, and neither it nor the writer waits for the other.
-//! Its cost is space, because pages that the writer frees are not reused while a snapshot needs
-//! them.
+//! A read takes no lock and copies no data. A [`ReadTx`] is a reference-counted handle to a
+//! snapshot: it is cheap to clone and to send to another thread, and neither it nor the writer
+//! waits for the other. Its cost is space, because pages that the writer frees are not reused while
+//! a snapshot needs them.
 //!
 //! # Not here
 //!

@@ -4,7 +4,7 @@
 //! in any case, so they are packed together whenever that saves a page. A small node from which an
 //! entry was removed is also joined with a neighbour that is not loaded. So a transaction that
 //! deletes every other entry halves the number of pages, and a transaction that appends entries
-//! leaves full pages.
+//! produces full pages.
 //!
 //! # Invariants, after [`shape`]
 //!
@@ -114,8 +114,8 @@ impl Shaper<'_> {
         Ok(())
     }
 
-    /// Joins small nodes with a neighbour. Returns whether branches were joined. In that case, their children can
-    /// possibly be joined too.
+    /// Joins small nodes with a neighbour. Returns whether branches were joined. In that case, it may be possible to
+    /// join the children of these branches too.
     fn join_small(&mut self, children: &mut Vec<Child>) -> Result<bool> {
         let mut branches_joined = false;
         let mut at = 0;

@@ -98,7 +98,7 @@ pub(super) struct Writer {
     pub(super) pending: PendingPages,
     pub(super) mapping: Arc<Mapping>,
     pub(super) file_bytes: u64,
-    /// The offset in bytes up to which the file's space is reserved. The file may end in a hole after it.
+    /// The offset in bytes up to which the file's space is reserved. The file may end in a hole after that offset.
     pub(super) reserved_bytes: u64,
     /// The transaction whose meta page is being written.
     pub(super) meta_in_flight: Option<TxId>,

@@ -60,7 +60,7 @@ impl FileChange {
         }
     }
 
-    /// Reduces a change whose sync failed to the bytes that are still undecided. These are the bytes within the file
+    /// After the change's sync has failed, keeps only the bytes that are still undecided: the bytes within the file
     /// that no later durable change has overwritten. Returns whether any bytes are undecided.
     pub(super) fn outlives(&mut self, durable: &[Self], len: u64) -> bool {
         let count = self.after.len();

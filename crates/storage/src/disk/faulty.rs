@@ -126,8 +126,8 @@ pub struct Faults {
     /// The number of bytes by which all files together may grow, or `None` if their growth is not
     /// limited.
     pub room: Option<u64>,
-    /// Whether the backend file cannot grow. This simulates a disk with less room than the backend
-    /// file allocates at a time, but enough room for all other files.
+    /// Whether the backend file cannot grow. This simulates a disk with too little room for the
+    /// next allocation of the backend file, but enough room for all other files.
     pub is_backend_full: bool,
 }
 
@@ -244,8 +244,8 @@ impl FaultyDisk {
         world.end_process();
     }
 
-    /// Writes one of the possible states after a power cut into `into`, an empty or missing
-    /// directory on this machine.
+    /// Writes one of the possible states after a power cut to the directory `into` on this machine,
+    /// which must be empty or missing.
     ///
     /// The disk itself does not change, so any number of seeds can be tried at the same point.
     /// Seeds 0 and 1 are the two extremes: all undecided changes are lost, or all are kept.

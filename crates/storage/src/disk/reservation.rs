@@ -17,9 +17,9 @@ const SHARE_BYTES_MIN: u64 = 64 * 1024;
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Reserves space from `from`, the end of the file, up to `to`, if `kept_free` bytes then remain
-/// free. Otherwise, reserves only a share of the free space. Returns the end of the reserved space,
-/// which is between `from` and `to`.
+/// Reserves the space between `from`, which is the end of the file, and `to`, if `kept_free` bytes
+/// then remain free. Otherwise, reserves only a share of the free space. Returns the end of the
+/// reserved space, which is between `from` and `to`.
 pub(crate) fn reserve_ahead(
     file: &dyn DiskFile,
     from: u64,

@@ -127,8 +127,8 @@ pub fn find_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathBuf,
 
 /// Replaces the member's own backend file with the received backend file of the snapshot at `index`.
 ///
-/// Transactions that read the old file can still read it. On return, the new file is durable under
-/// its name.
+/// Open transactions continue to read the old file. On return, the new file is durable under its
+/// name.
 pub fn install_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathBuf, SnapError> {
     let source = find_database(disk, dir, index)?;
     let target = dir.join("db");

@@ -24,9 +24,9 @@ pub struct Contents {
     ///
     /// The commit index in it may be lower than the applied index (see `Wal::append`).
     pub hard_state: HardState,
-    /// The entries after the start, without gaps and without overwritten entries.
+    /// The entries after the start snapshot, without gaps and without overwritten entries.
     pub entries: Vec<Entry>,
-    /// Whether the log has a mark for the snapshot at the start.
+    /// Whether the log has a mark for the start snapshot.
     pub start_marked: bool,
     /// The index of the last entry record or snapshot mark, whichever is higher. A mark beyond the
     /// commit index belongs to a snapshot whose installation never finished, and is ignored.
@@ -44,7 +44,7 @@ pub struct Repair {
     pub offset: u64,
     /// The segment's length before the repair, in bytes.
     pub bytes_before: u64,
-    /// A copy of the segment before the repair, or `None` if there was no room for one.
+    /// The path of a copy made before the repair, or `None` if there was no room for a copy.
     pub backup: Option<PathBuf>,
 }
 
@@ -65,7 +65,7 @@ impl Collector {
         Self { start_index: start.index, start_term: start.term, marked_indexes, contents }
     }
 
-    /// Returns the content once all records have been added.
+    /// Returns the content after all records have been added.
     pub(super) fn finish(mut self) -> Contents {
         self.drop_replaced();
         let commit = self.contents.hard_state.commit;
@@ -204,7 +204,7 @@ pub fn read(disk: &dyn Disk, dir: &Path, start: &SnapshotMark) -> Result<Content
     }
 }
 
-/// Returns the marks of all snapshots in a log that are not beyond its last commit index.
+/// Returns a log's snapshot marks, except marks beyond the last commit index.
 ///
 /// A member may start from any of these snapshots. Only the segments after the last gap are read,
 /// because a crash during a purge may have left a segment before a gap. A mark beyond the commit

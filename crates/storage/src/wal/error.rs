@@ -13,7 +13,7 @@ pub enum WalError {
     Io {
         /// The failed action, as a verb.
         action: &'static str,
-        /// The file or directory of the action.
+        /// The file or directory on which the action failed.
         path: PathBuf,
         /// The system's error.
         source: io::Error,

@@ -89,7 +89,7 @@ impl Wal {
             return Ok(());
         }
         disk.sync_dir(parent(dir)).map_err(|source| {
-            // If the next start found the log, it would treat the member as initialised.
+            // If the log kept this name, a restarted member would treat itself as initialised.
             drop(disk.rename(dir, building));
             WalError::Io { action: "sync", path: parent(dir).to_path_buf(), source }
         })

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! frame    0       8                        8 + n                  8 + n + pad
-//!          | length | walpb.Record, n bytes | zeros, so that 8 divides the whole |
+//!          | length | walpb.Record, n bytes | zeros up to a multiple of 8 |
 //! length   little-endian: low 56 bits n; high byte 0, or 0x80 | pad when there is padding
 //! Record   1 type (varint), 2 crc (varint), 3 data (bytes; absent in a crc record)
 //! ```

@@ -1,4 +1,4 @@
-//! The segment that is being written: its end, and the zeros that are written ahead of its end.
+//! The segment that is being written: the end of its records, and the zeros that are written in advance after that end.
 //!
 //! Space ahead of the log is reserved when a segment is created. But on most file systems, a
 //! reserved block that has never been written still costs a metadata update at its first sync. So
@@ -123,11 +123,12 @@ impl Tail {
     }
 
     /// Writes `bytes`. If there is no room, cuts off the partially written bytes, because otherwise
-    /// the next start would have to repair them, and may have no room for the repair either.
+    /// they would have to be repaired when the log is opened again, possibly without room for the
+    /// repair.
     fn write_or_cut_back(&self, bytes: &[u8]) -> io::Result<()> {
         let written = self.file.write_all_at(bytes, self.written);
         if written.as_ref().is_err_and(is_no_room) {
-            // If this also fails, the next start repairs the log.
+            // If this also fails, the log is repaired when it is opened again.
             drop(self.file.set_len(self.written));
         }
         written

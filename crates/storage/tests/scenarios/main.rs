@@ -1,7 +1,7 @@
 //! Golden scripts in `testdata/log` about the write-ahead log and damage to it.
 //!
-//! A script starts without a log. It creates one, damages its files in the ways in which power cuts, failing media and
-//! operators do, and opens the log again. `UPDATE=1` rewrites the expected output.
+//! A script starts without a log. It creates one, damages its files as power cuts, failing media and operators do, and
+//! opens the log again. `UPDATE=1` rewrites the expected output.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -25,7 +25,7 @@ struct Log {
     folder: tempfile::TempDir,
     /// The log, if it is open.
     wal: Option<Wal>,
-    /// The records of the log when it was last undamaged.
+    /// The records found when the log was last read without damage.
     records: Vec<Record>,
 }
 
@@ -74,7 +74,7 @@ impl Log {
             }
             // open from=5 term=1: opens the log after a snapshot
             "open" => self.open(command),
-            // marks: prints the snapshots that a start may use
+            // marks: prints the snapshots from which a member may start
             "marks" => self.marks(),
             // show: prints all records
             "show" => {

@@ -61,7 +61,7 @@ fn commit(db: &Db, number: u64, state: &Model) -> Result<Model> {
 }
 
 /// Runs the workload until it ends or the power is cut. Returns the states that the file may
-/// contain then.
+/// contain afterwards.
 fn run(disk: &Arc<dyn Disk>, path: &Path) -> Vec<Model> {
     let mut state = Model::new();
     let Ok(db) = Db::open(disk, path, durable()) else { return vec![state] };
@@ -247,7 +247,7 @@ fn writes_at_open(disk: &FaultyDisk, path: &Path, skip: u64) -> bool {
 #[test]
 fn opening_rewrites_a_meta_page_only_if_its_sync_has_failed() {
     const EIO: i32 = 5;
-    // A commit has three syncs: of the grown file, of its pages, and of the meta page.
+    // A commit syncs three times: after growing the file, after writing pages, and after writing the meta page.
     for (failed, is_of_meta) in [(0, false), (1, false), (2, true)] {
         let fault = Fault::nth(Operation::Sync, failed, EIO);
         let (place, disk, db, _, _) = fail_third(|disk| disk.inject(fault.clone()));

@@ -308,8 +308,8 @@ fn opening_a_log_rewrites_records_only_after_a_failed_sync() {
     assert_eq!(last_index, 1);
     wal.save(None, &[entry(2, 1, b"fails")]).expect_err("the injected fault fails this write");
     drop(wal);
-    // After a failed write, the first start that succeeds writes the records again, and later
-    // starts do not.
+    // After a failed write, the records are written again the first time the log is opened
+    // successfully, but not later.
     disk.inject(Fault::nth(Operation::Write, 0, 5));
     assert!(reopen().unwrap_err().to_string().contains("write"));
     drop(reopen().unwrap());
@@ -355,7 +355,7 @@ fn a_log_without_space_to_reserve_uses_the_remaining_disk_space() {
     // The entries fill the reserved segment and all remaining space after it.
     assert_eq!((count, segments, shortages), (54, 3, 3));
     drop(wal);
-    // All acknowledged entries are present, no repair is needed, and the start requires no space.
+    // All acknowledged entries are present, no repair is needed, and opening the log requires no space.
     disk.limit_growth(Some(0));
     let begin = SnapshotMark::default();
     let (_, contents) = Wal::open(Arc::clone(&shared), &dir, &begin, small_options()).unwrap();
@@ -453,7 +453,7 @@ fn run_with_snapshots(disk: &FaultyDisk, dir: &Path) -> u64 {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let options = Options { segment_bytes: 3000, ..small_options() };
         let mut wal = Wal::create(shared, dir, metadata(), options)?;
-        // In production, the purger runs on its own thread.
+        // Purging is separate from the log, as in production, so a failed purge does not end this run.
         let purge = || drop(purge(disk, dir, ".wal", 1, true));
         let mut committed = HardState::default();
         for round in 1..=4 {

@@ -20,7 +20,8 @@ enum Outcome {
 
 const RECORD_BYTES: usize = 1856;
 
-/// A log with three entries. The record of the last entry has `RECORD_BYTES` bytes, and its data contains no zero byte.
+/// A log with three entries. The record of the last entry is `RECORD_BYTES` long, and the entry's data contains no zero
+/// byte.
 struct Sample {
     root: tempfile::TempDir,
     bytes: Vec<u8>,

@@ -147,8 +147,8 @@ fn only_segments_before_a_durable_snapshot_mark_are_unlocked() {
         let file = RealDisk.open(&dir.join(name.file_name()), OpenMode::ReadWrite).unwrap();
         file.try_lock(crate::disk::LockKind::OfdExclusive).unwrap()
     };
-    // No segment is released before a hard state on disk covers the mark, because until then a start may need the
-    // segment.
+    // No segment is released before a hard state on disk covers the mark, because until then a restarted member may
+    // need the segment.
     wal.release_to(names[2].index);
     wal.append(Some(&state(1, 1, u64::MAX)), []).unwrap();
     assert!(!names.iter().any(is_free));
