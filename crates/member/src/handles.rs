@@ -64,7 +64,7 @@ pub struct Handles {
     pub reader: Arc<Reader>,
     /// Proposals of changes, which go through the log.
     pub proposer: Arc<Proposer>,
-    /// Maintenance operations of the threads.
+    /// Maintenance operations, which the core threads carry out.
     pub administrator: Arc<Administrator>,
     /// Notifies the streams that must end.
     pub streams: Arc<StreamEnds>,

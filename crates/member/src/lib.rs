@@ -13,8 +13,8 @@
 //!
 //! # Not here
 //!
-//! The order in which entries are made durable and applied (`core`), connections between members (`peer`), admission and
-//! access control (`requests`), client ports (`edge`), and the start of a whole server (`server`).
+//! The order in which entries are made durable and applied (`core`), connections between members (`peer`), admission
+//! and access control (`requests`), client ports (`edge`), and starting a whole server (`server`).
 
 mod data_store;
 mod duties;

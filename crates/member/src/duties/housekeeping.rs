@@ -52,7 +52,7 @@ const LEADERLESS_CHECKS_MAX: u32 = 3;
 ///
 /// Publishing starts when this member appears in its own member list. Other members assume that the files of a member
 /// with published URLs identify its cluster (`bootstrap::joining`). A member whose files do not identify the cluster
-/// yet must therefore not be published.
+/// yet must therefore not publish its URLs.
 pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     let attributes =
         Attributes { name: handles.info.identity().name.clone(), client_urls: client_urls.clone() };
@@ -159,7 +159,7 @@ pub async fn follow_leadership(handles: Arc<Handles>) {
     }
 }
 
-/// Ends the streams that require a leader when there has been no leader for too long.
+/// Ends the streams that require a leader, once there has been no leader for too long.
 pub async fn watch_for_leader(handles: Arc<Handles>) {
     let mut ticks = interval(handles.info.limits().election_timeout);
     let mut missing_count = 0;

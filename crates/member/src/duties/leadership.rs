@@ -50,7 +50,7 @@ impl LeaderWatch {
             loop {
                 let led = leadership.wait_for(|now| now.leader != NONE).await;
                 let id = led.map_err(|_| RequestError::Stopped)?.leader;
-                // A new member may know the leader's id before it knows the leader's URLs, so it looks again.
+                // A new member may know the leader's id before it knows the leader's URLs, so the lookup is repeated.
                 match self.info.facts().members.get(MemberId(id)) {
                     Some(row) => return Ok(Leader { id, peer_urls: row.peer_urls.clone() }),
                     None => tokio::time::sleep(LOOK_AGAIN).await,

@@ -36,7 +36,7 @@ pub struct Administrator {
     pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) admission: Arc<Admission>,
-    /// Number of defragmentations for which a caller waits.
+    /// Number of defragmentations that callers are waiting for.
     pub(crate) defragmentation_count: Mutex<usize>,
     /// Publishes whether the health service reports this member as serving.
     pub(crate) serving: watch::Sender<bool>,

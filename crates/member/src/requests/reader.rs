@@ -26,8 +26,8 @@ use crate::threads::completion;
 use crate::threads::fatal::FaultReports;
 use crate::threads::outcome::{AWAITING, Outcome};
 
-/// Minimum length of a list, in records, for which a read needs a permit. Permits limit the memory of references to
-/// records.
+/// Minimum length of a list, in records, for which a read needs a permit. Permits limit the memory that references to
+/// records occupy.
 const LONG_LIST_RECORDS: usize = 16 * 1024;
 
 /// Minimum number of visited keys for which a read runs on a blocking thread. Such a read takes milliseconds and would

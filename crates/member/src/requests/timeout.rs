@@ -14,11 +14,11 @@ pub(crate) enum Lead {
     Own {
         /// Number of members, including learners.
         member_count: usize,
-        /// For each other connected member, the time since which it has been connected.
+        /// The times at which the current connections to the other members were established.
         connected_since: Vec<Instant>,
     },
     Other {
-        /// The time since which the leader has been connected, if it is connected.
+        /// The time at which the current connection to the leader was established, if there is one.
         connected_since: Option<Instant>,
     },
 }

@@ -211,7 +211,7 @@ impl Applier {
         Self { machine, carrier, queued, taken, has_origin, has_ended: false }
     }
 
-    /// Returns when the applier's thread has to run again.
+    /// Returns the next turn of the applier's thread.
     fn next_turn(&self) -> Turn {
         if self.has_ended { Turn::End } else { Turn::At(self.machine.wake_at()) }
     }

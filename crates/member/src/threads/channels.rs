@@ -67,7 +67,7 @@ pub(crate) enum Input {
     },
     ConfChangeDecided(ConfChangeDecision),
     /// Wakes the driver's thread: either an entry was applied whose outcome consensus awaits, or another thread ran the
-    /// driver, so that the driver's thread has to stop or to tick earlier.
+    /// driver, so that the driver's thread has to stop or tick earlier.
     Wake,
     /// Record in the log a snapshot that is on disk.
     MarkSnapshot(SnapshotMark),
@@ -106,8 +106,9 @@ pub(crate) enum Input {
 
 /// Runs the driver or the applier on a thread that has an input for it.
 ///
-/// Waking their own threads costs two context switches and several microseconds of CPU. A thread that has just received
-/// a message, or has made entries durable, processes that input itself if no other thread runs the driver.
+/// Waking the driver's or the applier's own thread costs two context switches and several microseconds of CPU. A thread
+/// that has just received a message, or has made entries durable, processes that input itself if no other thread runs
+/// the driver.
 pub(crate) trait RunInline: Send + Sync {
     /// Processes queued inputs on the calling thread, without waiting for the disk. Returns false if the thread of the
     /// driver or applier has to process them.

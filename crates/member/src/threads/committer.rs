@@ -133,7 +133,7 @@ impl Committer {
         Ok(is_last)
     }
 
-    /// Delivers the report of a step whose duration was `took`. Returns true if it was the last step.
+    /// Delivers the report of a step that lasted for `took`. Returns true if it was the last step.
     fn deliver(&mut self, report: Report<Done<()>, Done<Defragmented>>, took: Duration) -> bool {
         match report {
             Report::Committed { committed, generation } => {

@@ -145,7 +145,8 @@ impl MemberStatus {
         self.state().misses_leader(self.clock.now(), to_millis(timeout))
     }
 
-    /// Waits for a leader, but at most until there has been no leader for this long. Returns whether there is a leader.
+    /// Waits until there is a leader, or until there has been no leader for `timeout`. Returns whether there is a
+    /// leader.
     pub async fn has_leader_within(&self, timeout: Duration) -> bool {
         let Some(since) = self.state().leaderless_since else { return true };
         let deadline = self.clock.instant(since) + timeout;
@@ -154,7 +155,7 @@ impl MemberStatus {
         matches!(tokio::time::timeout_at(deadline.into(), led).await, Ok(Ok(_)))
     }
 
-    /// Returns whether no leader has been known at any time since this instant.
+    /// Returns whether this member has known no leader since this instant.
     pub fn had_no_leader_since(&self, then: Instant) -> bool {
         self.state().had_no_leader_since(self.clock.at(then))
     }

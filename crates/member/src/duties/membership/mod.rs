@@ -29,7 +29,7 @@ use quorate_requests::RequestError;
 use quorate_requests::access::{AccessControl, Credentials};
 use quorate_telemetry::log;
 
-/// Minimum time for which a peer must have been connected to count as connected.
+/// Time after which a newly connected peer counts as connected.
 const STEADY_AFTER: Duration = Duration::from_secs(5);
 
 /// Checks and proposes membership changes.

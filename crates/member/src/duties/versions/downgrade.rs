@@ -112,7 +112,7 @@ impl Downgrades {
     }
 }
 
-/// Ends a downgrade once every member runs its target version, if this member leads.
+/// If this member leads, ends a downgrade once every member runs the downgrade's target version.
 pub async fn end_downgrade(handles: Arc<Handles>) {
     let Some(period) = handles.info.limits().downgrade_check_interval else { return };
     let downgrades = Downgrades::new(&handles);
