@@ -363,7 +363,7 @@ fn without_padding(header: Header, payload: &[u8]) -> Option<&[u8]> {
     rest.get(..rest.len().checked_sub(usize::from(padding))?)
 }
 
-/// Returns whether a stream's priority depends on the stream itself.
+/// Returns whether this priority makes the stream depend on itself.
 fn is_itself(priority: &[u8], stream: StreamId) -> bool {
     read_u32(priority).is_some_and(|id| id & MAX_31_BITS == stream)
 }

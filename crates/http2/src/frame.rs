@@ -3,7 +3,7 @@
 /// The size of a frame header, in bytes.
 pub const HEADER_BYTES: usize = 9;
 
-/// The preface with which every client begins.
+/// The preface that every client sends first.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The maximum payload in bytes that a peer accepts unless its settings specify another value.

@@ -103,7 +103,7 @@ fn run(pieces: &[u8], bytes: &[u8], answers: bool) -> Trace {
     trace
 }
 
-/// Handles an event like a server. Streams receive different kinds of responses.
+/// Handles an event as a server does. Streams receive different kinds of responses.
 fn take(connection: &mut Connection, event: &Event<'_>, answers: bool) {
     match *event {
         Event::Ping { payload } => connection.pong(payload),

@@ -263,7 +263,7 @@ impl Encoder {
             404 => 13,
             500 => 14,
             _ => {
-                // The name of static entry 8 (`:status`), with a different value.
+                // A literal value, with the name of static entry 8 (`:status`).
                 out.push(8);
                 let [a, b, c] = [status / 100 % 10, status / 10 % 10, status % 10]
                     .map(|digit| b'0' + digit.to_le_bytes()[0]);

@@ -9,10 +9,10 @@ pub(super) const BLOCK_FRAMES_MAX: u32 = 128;
 /// The maximum number of remembered streams that this side has reset. They are remembered because the client may still
 /// send frames on them.
 pub(super) const RESET_KEPT_MAX: usize = 1024;
-/// The maximum number of idle frames (frames that carry neither a request nor data) between two calls of
-/// [`Connection::forgive`].
+/// The maximum count of idle frames, which carry neither a request nor data. `Connection::forgive` halves the count.
 pub(super) const IDLE_FRAMES_MAX: u32 = 10_000;
-/// A change of the initial window counts as this many idle frames, because it affects every stream.
+/// A change of the initial window counts as this many idle frames, in addition to its SETTINGS frame, because the
+/// change affects every stream.
 pub(super) const IDLE_FRAMES_PER_NEW_WINDOW: u32 = 100;
 /// The number of idle frames that are subtracted from the count for each request, because a client may update the
 /// windows of a stream after the stream has ended.
@@ -31,6 +31,7 @@ pub struct Limits {
     pub stream_window: u32,
     /// The receive window of the connection, in bytes.
     pub connection_window: u32,
-    /// The maximum number of requests that the client may cancel before they are answered.
+    /// The maximum count of requests that the client has cancelled before they were answered. `Connection::forgive`
+    /// halves the count.
     pub given_up_max: u32,
 }

@@ -16,7 +16,7 @@ pub(super) struct Stream {
     pub(super) receive_window: i64,
     /// The number of bytes that were read but not yet returned to the client's window.
     pub(super) released: u32,
-    /// The number of bytes that are missing from a body of known length.
+    /// If the length of the body is known, the number of bytes still to be received.
     pub(super) missing: Option<u64>,
     /// Whether the client may still send data.
     pub(super) is_open: bool,

@@ -67,8 +67,8 @@ fn a_setting_repeated_in_a_frame_changes_the_windows_once() {
     assert_eq!(sent(&mut connection).len(), 1, "one acknowledgement");
 }
 
-/// A change of the initial window is expensive, because it affects every open stream. It therefore counts as several
-/// idle frames.
+/// A change of the initial window is expensive, because it affects every open stream. It therefore counts as a fixed
+/// number of idle frames.
 #[test]
 fn a_change_of_the_initial_window_counts_as_a_fixed_number_of_idle_frames() {
     let mut connection = wide();
