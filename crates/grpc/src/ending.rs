@@ -11,7 +11,7 @@ use tonic::body::Body;
 /// The content type of gRPC.
 pub const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Returns the response to a call whose messages are sent by this body.
+/// Returns the response to a call. `body` sends the messages of the response.
 #[must_use]
 pub fn answer(body: Body) -> Response<Body> {
     let mut response = Response::new(body);

@@ -1,4 +1,5 @@
-//! Messages on the wire: each message follows a prefix with a compression flag and the message length.
+//! Messages on the wire: each message is preceded by a prefix, which contains a compression flag and the message
+//! length.
 
 use bytes::{Bytes, BytesMut};
 use prost::Message;
@@ -45,7 +46,7 @@ pub fn message_head(len: usize) -> Result<[u8; HEAD_BYTES], Status> {
 ///
 /// # Panics
 ///
-/// If the message is longer than 2 GiB, which never applies to messages of a member.
+/// If the message is longer than 2 GiB. No message of a member is that long.
 #[must_use]
 pub fn framed(message: &impl Message) -> Bytes {
     let len = message.encoded_len();

@@ -1,4 +1,4 @@
-//! Checks the headers of a request before anything else is processed, like grpc-go's server.
+//! Checks the headers of a request before anything else is processed, as grpc-go's server does.
 //!
 //! A request may fail several checks. Therefore the checks have grpc-go's order, codes and texts: host, content type,
 //! values with a fixed format, method, remaining time.
@@ -15,7 +15,7 @@ use quorate_gotext::quote::go_quote_bytes;
 
 use crate::methods::{Kind, Route, Service, route};
 
-// Constants for header names that are looked up in each request, because strings would be parsed each time.
+// Names of headers that are looked up in each request. They are constants because strings would be parsed each time.
 
 /// The header by which a client requires that the member has a leader.
 pub const HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");

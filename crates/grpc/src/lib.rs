@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! methods   the services and methods of etcd, and the routing of paths
-//! head      the headers of a request, checked like grpc-go
+//! head      the headers of a request, checked as grpc-go does
 //! framing   messages with their prefixes, in arbitrary pieces
 //! ending    the end of a call: trailers, and the headers of a response
 //! observed  a body that reports the passing data and the end of the call

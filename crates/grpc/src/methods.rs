@@ -196,7 +196,7 @@ pub fn route<'a>(services: &[Service], path: &'a str) -> Route<'a> {
 }
 
 impl Route<'_> {
-    /// Returns grpc-go's text of the Unimplemented error, or `None` for a known method.
+    /// Returns grpc-go's text for the Unimplemented error, or `None` for a known method.
     #[must_use]
     pub fn refusal(self) -> Option<String> {
         match self {
