@@ -87,7 +87,7 @@ fn tables(found: &FileDescriptorSet) -> String {
     text + "pub(super) static MESSAGES: &[Message] = &[\n" + &messages + "];\n"
 }
 
-/// Messages that are reachable, in the order in which they were found.
+/// Reachable messages, in the order in which they were found.
 struct Wanted<'a> {
     described: &'a Described<'a>,
     names: Vec<String>,
