@@ -148,7 +148,7 @@ pub(crate) const fn needs_of(service: &str, method: &str) -> Needs {
         }
         at += 1;
     }
-    panic!("NEEDS has no entry for a method that the code names")
+    panic!("NEEDS has no entry for this method")
 }
 
 /// Returns the services whose calls the metrics count.

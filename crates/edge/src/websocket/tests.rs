@@ -95,7 +95,7 @@ async fn echo(
 }
 
 #[tokio::test]
-async fn each_request_message_becomes_a_line_and_each_response_line_a_message() {
+async fn request_messages_become_lines_and_response_lines_become_messages() {
     let mut client = Client::of(frame(0x01, b"{\"a\""), echo_once);
     client.send_frame(0x89, b"between").await;
     assert_eq!(client.receive_frame().await, (0x8a, b"between".to_vec()));
