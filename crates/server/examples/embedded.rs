@@ -61,7 +61,7 @@ async fn write_and_read(url: String) -> Result<(), Box<dyn Error>> {
     client.put(PutRequest { key, value, ..PutRequest::default() }).await?;
     let request = RangeRequest { key: "greeting".into(), ..RangeRequest::default() };
     let response = client.range(request).await?.into_inner();
-    println!("{} key, {} in all", response.kvs.len(), response.count);
+    println!("keys returned: {}, keys in range: {}", response.kvs.len(), response.count);
     Ok(())
 }
 

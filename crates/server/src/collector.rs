@@ -235,8 +235,9 @@ async fn send(channel: &Channel, batch: &Batch<'_>) -> Result<u64, Status> {
         grpc.unary(request, PathAndQuery::from_static(EXPORT), Encoded).await
     };
     let answer = tokio::time::timeout(SEND_TIME_MAX, sending).await;
-    let answer =
-        answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no response in time")))?;
+    let answer = answer.unwrap_or_else(|_| {
+        Err(Status::deadline_exceeded("the collector did not respond in time"))
+    })?;
     Ok(refused_spans(answer.get_ref()))
 }
 

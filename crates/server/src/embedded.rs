@@ -301,7 +301,7 @@ fn configure(arguments: &[String]) -> Result<Config, StartError> {
     })?;
     if parsed.config.log != log::Settings::default() {
         let text = "an embedded member has no log of its own: its log lines go to the program's \
-                    subscriber; remove the flags about the log";
+                    subscriber; remove the log flags";
         return Err(StartError::Flags(text.to_owned()));
     }
     for pending in &parsed.lines {

@@ -9,7 +9,9 @@ pub(crate) enum EngineStartError {
     Url(#[from] UrlError),
     #[error("--engine: {0}")]
     Engine(#[from] EngineError),
-    #[error("--engine: an embedded member keeps its data in its own files")]
+    #[error(
+        "--engine: not supported for an embedded member, which keeps its data in its own files"
+    )]
     Embedded,
     #[error("failed to get random bytes: {0}")]
     Random(#[source] std::io::Error),

@@ -120,7 +120,7 @@ pub(crate) fn warn_of_open_peers(config: &Config) {
              can act as a member",
             "trusted-ca-file" = client.trusted_ca_file,
             "peer-trusted-ca-file" = peer.trusted_ca_file,
-            "advice" = "give peers a CA of their own, or list the names of their certificates with \
+            "advice" = "give peers a CA of their own, or list the names in their certificates with \
                         --peer-cert-allowed-cn or --peer-cert-allowed-hostname"
         );
     }

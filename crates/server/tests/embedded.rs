@@ -81,7 +81,7 @@ fn settle(before: (usize, usize)) {
         }
         assert!(
             Instant::now() < deadline,
-            "threads and files: {:?}, before the test {before:?}",
+            "threads and open files: {:?} now, {before:?} before the test",
             thread_and_file_counts()
         );
         std::thread::yield_now();

@@ -57,7 +57,7 @@ impl BootError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootError {
     #[error(
-        "{0}: --memory-mlock requires a limit of locked memory (ulimit -l, LimitMEMLOCK) that \
+        "{0}: --memory-mlock requires a limit on locked memory (ulimit -l, LimitMEMLOCK) that \
          exceeds the size of the backend file and leaves space for its growth"
     )]
     MemoryLock(#[from] quorate_storage::bolt::BoltError),

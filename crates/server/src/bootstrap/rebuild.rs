@@ -273,7 +273,7 @@ impl Place<'_> {
                     Err(error) => {
                         has_source |= !error.is_refused();
                         log::warn!(
-                            "the state of a member was not used",
+                            "cannot use the state of another member",
                             "remote-peer-id" = id.to_string(),
                             "remote-peer-endpoint" = url,
                             "error" = log::error_chain(&error)

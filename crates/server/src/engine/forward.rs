@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_reach_their_senders_in_any_order() {
+    async fn answers_that_arrive_out_of_order_reach_the_right_senders() {
         let (jobs, mut receiver) = connected();
         let (one, two) = (send(&jobs, "one").await, send(&jobs, "two").await);
         assert_eq!(receiver.frame().await, (0, "one".into()));
@@ -374,7 +374,7 @@ mod tests {
         let one = send(&jobs, "one").await;
         receiver.frame().await;
         drop(receiver);
-        assert!(one.await.is_err(), "the sender takes a dropped answer as lost");
+        assert!(one.await.is_err(), "the sender treats a dropped answer as lost");
         jobs.closed().await;
     }
 

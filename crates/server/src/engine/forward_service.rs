@@ -83,7 +83,7 @@ impl Bounds {
 
     async fn wait(&self, head: Head) -> io::Result<Permit> {
         let bytes = u32::try_from(head.length).unwrap_or(u32::MAX).min(RECEIVED_BYTES_MAX);
-        let closed = |_| io::Error::other("the bounds are never closed");
+        let closed = |_| io::Error::other("a semaphore for received frames was closed");
         Ok(Permit {
             _frame: Arc::clone(&self.frames).acquire_owned().await.map_err(closed)?,
             _bytes: Arc::clone(&self.bytes).acquire_many_owned(bytes).await.map_err(closed)?,
@@ -295,10 +295,10 @@ mod tests {
             }
         };
         let large = take(10).unwrap();
-        assert!(take(1).is_none(), "too many bytes");
+        assert!(take(1).is_none(), "a frame was admitted beyond the bound on bytes");
         drop(large);
         let both = [take(1).unwrap(), take(1).unwrap()];
-        assert!(take(1).is_none(), "too many frames");
+        assert!(take(1).is_none(), "a frame was admitted beyond the bound on frames");
         drop(both);
         assert!(take(10).is_some());
     }

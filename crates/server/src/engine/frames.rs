@@ -147,7 +147,8 @@ impl Sealer {
 
     /// Appends a frame to `to`. The payload must not be longer than [`FRAME_BYTES_MAX`].
     pub(super) fn seal(&mut self, number: u64, payload: &[u8], to: &mut BytesMut) {
-        let length = u32::try_from(payload.len()).expect("a payload has a maximum length");
+        let length =
+            u32::try_from(payload.len()).expect("the maximum payload length fits in 32 bits");
         let start = to.len();
         to.reserve(HEAD_BYTES + payload.len() + TAG_BYTES);
         to.put_u32(length);
@@ -197,7 +198,11 @@ impl<R: AsyncRead + Unpin> Opener<R> {
         self.reader.read_exact(&mut frame[HEAD_BYTES..]).await?;
         let mut received = [0; TAG_BYTES];
         self.reader.read_exact(&mut received).await?;
-        check(&frame_tag(&self.key, self.count, &frame), &received, "a frame was altered")?;
+        check(
+            &frame_tag(&self.key, self.count, &frame),
+            &received,
+            "a frame has a wrong authentication code",
+        )?;
         self.count += 1;
         Ok(Bytes::from(frame).slice(HEAD_BYTES..))
     }

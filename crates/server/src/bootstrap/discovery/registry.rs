@@ -200,7 +200,7 @@ impl<'a> EtcdRegistry<'a> {
         match AuthClient::new(channel).authenticate(request).await {
             Ok(reply) => {
                 let token = reply.into_inner().token.try_into();
-                let unreadable = |_| Status::internal("the token is not readable");
+                let unreadable = |_| Status::internal("the token is not a valid header value");
                 Ok(Some(token.map_err(unreadable)?))
             }
             Err(status) if status.message() == AUTH_NOT_ENABLED => Ok(None),
