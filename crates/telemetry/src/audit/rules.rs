@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_include_rule_needs_one_matching_key_and_an_exclude_rule_all_keys() {
+    fn an_include_rule_needs_one_matching_key_and_an_exclude_rule_needs_all_keys_to_match() {
         let only = rules("include key=/secret/; exclude");
         let takes = |rules: &Rules, asked: &[Asked], more| rules.take("/a.B/C", "", (asked, more));
         let cases = [

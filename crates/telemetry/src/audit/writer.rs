@@ -241,7 +241,7 @@ mod tests {
     use crate::metrics::{Metrics, MetricsLevel};
 
     #[test]
-    fn audit_lines_beyond_the_queue_bytes_are_dropped_and_counted() {
+    fn audit_lines_beyond_the_queue_limit_are_dropped_and_counted() {
         let metrics = Metrics::new(&[], MetricsLevel::Basic);
         // No thread drains the queue in this test.
         let writer = Writer::over(metrics.audit.clone());

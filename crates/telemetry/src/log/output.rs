@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn log_lines_beyond_the_queue_are_dropped_and_their_number_is_logged() {
+    fn log_lines_beyond_the_queue_limit_are_dropped_and_their_number_is_logged() {
         let (queue, lines) = bounded(QUEUE_LINE_COUNT);
         let dropped = Arc::new(AtomicU64::new(0));
         let outputs = Outputs { queue, dropped: Arc::clone(&dropped) };

@@ -143,7 +143,7 @@ mod tests {
             super::super::write(Level::Warn, SOURCE, "it \"took\" long", &fields);
             let raft = Source { logger: Some("raft"), ..SOURCE };
             super::super::write(Level::Fatal, raft, "it ends", &[]);
-            tell(Level::Debug, SOURCE, "the subscriber does not want this level", &[]);
+            tell(Level::Debug, SOURCE, "the subscriber has not enabled this level", &[]);
         });
         tell(Level::Error, SOURCE, "there is no subscriber", &[]);
         let seen = keeper.0.lock().unwrap();

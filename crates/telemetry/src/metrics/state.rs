@@ -69,7 +69,7 @@ sample! {
     Counter tasks_refused: "quorate_tasks_refused_total",
         "Queries and commands to the core threads that were refused because the queue was full.";
     Gauge lists_bytes: "quorate_lists_reference_bytes",
-        "Bytes of memory in the record references of long lists.";
+        "Memory used by the record references of long lists, in bytes.";
     Counter lists_refused: "quorate_lists_refused_total",
         "Long lists refused because unread lists used up the memory limit for record references.";
     Gauge replies_bytes: "quorate_replies_bytes",
@@ -77,9 +77,9 @@ sample! {
     Counter replies_refused: "quorate_replies_refused_total",
         "Responses with records that were refused because unread responses had used up the memory limit.";
     Gauge waiters_bytes: "quorate_waiters_bytes",
-        "Bytes of memory in requests that wait for a lock or an election.";
+        "Memory used by requests that wait for a lock or an election, in bytes.";
     Counter waiters_refused: "quorate_waiters_refused_total",
-        "Requests for a lock or an election that were refused because waiting requests used up their memory limit.";
+        "Lock and election requests refused because waiting requests had used up the memory limit.";
     Gauge calls: "quorate_calls_in_progress",
         "Client calls in progress, including streams.";
     Counter calls_refused: "quorate_calls_refused_total",
@@ -91,7 +91,7 @@ sample! {
     Gauge large_windows: "quorate_large_receive_windows",
         "Client connections with large receive windows (4 MiB).";
     Gauge watchers_bytes: "quorate_watchers_bytes",
-        "Bytes of memory in watchers and their keys.";
+        "Memory used by watchers and their keys, in bytes.";
     Counter watchers_refused: "quorate_watchers_refused_total",
         "Watchers refused because the memory limit for watchers was reached.";
     Gauge watch_events_bytes: "quorate_watch_events_bytes",

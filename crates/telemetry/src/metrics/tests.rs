@@ -67,7 +67,7 @@ fn numbers_are_printed_as_in_prometheus() {
 const FAMILIES: &str = include_str!("../../testdata/families.txt");
 
 #[test]
-fn metric_names_and_types_are_those_of_etcd_or_marked_as_our_own() {
+fn metric_names_and_types_match_etcd_or_are_marked_as_our_own() {
     let metrics = metrics(MetricsLevel::Extensive);
     let lines = FAMILIES.lines().filter(|line| !line.starts_with('#'));
     let rows: Vec<(&str, &str)> = lines.map(|line| line.split_once(' ').unwrap()).collect();
@@ -198,7 +198,7 @@ fn labelled_families_appear_with_their_first_series() {
 }
 
 #[test]
-fn the_cluster_version_metric_is_one_only_for_the_current_version() {
+fn the_cluster_version_metric_is_1_only_for_the_current_version() {
     let metrics = metrics(MetricsLevel::Basic);
     metrics.set_cluster_version("3.6");
     metrics.set_cluster_version("3.7");

@@ -52,7 +52,7 @@ impl Sampling {
     pub fn per_million(rate: u32) -> Self {
         let part = u128::from(rate.min(MILLION)) << 63;
         let bound = u64::try_from(part / u128::from(MILLION));
-        Self { bound: bound.expect("a part of 2^63 fits 64 bits") }
+        Self { bound: bound.expect("a part of 2^63 fits in 64 bits") }
     }
 
     /// Returns whether a trace with this id is sampled. All members and collectors with the same rule come to the same
