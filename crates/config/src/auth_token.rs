@@ -49,7 +49,7 @@ pub enum AuthTokenFault {
     Type,
     /// An option has no value or several values, or is given twice.
     #[error(
-        "auth: invalid auth options: each option of --auth-token must be NAME=VALUE, given once"
+        "auth: invalid auth options: each option of --auth-token must be given once, as NAME=VALUE"
     )]
     Option,
     /// `ttl` is not a valid duration.
@@ -131,7 +131,7 @@ mod tests {
         };
         assert_eq!(jwt, Ok(AuthToken::Jwt(expected)));
         let AuthToken::Jwt(short) = AuthToken::parse("jwt,sign-method=HS256").unwrap() else {
-            panic!("the value was not parsed as signed tokens")
+            panic!("the value was not parsed as AuthToken::Jwt")
         };
         assert_eq!((short.ttl, short.private_key), (TTL, None));
         for (bad, fault) in [

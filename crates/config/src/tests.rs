@@ -584,7 +584,7 @@ fn configured_origins_and_hosts_replace_the_wildcard() {
 }
 
 #[test]
-fn setting_only_the_name_changes_the_default_initial_cluster() {
+fn the_default_initial_cluster_changes_only_if_the_name_is_set() {
     assert_eq!(config("--name x").initial_cluster, "x=http://localhost:2380");
     let several = config("--name x --initial-advertise-peer-urls http://b:1,http://a:1");
     assert_eq!(several.initial_cluster, "x=http://a:1,x=http://b:1");

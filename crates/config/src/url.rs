@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn listen_urls_need_an_address_and_advertised_urls_a_host() {
+    fn listen_urls_need_an_address_and_advertised_urls_need_a_host() {
         let list = |text: &str| parse_list(text).unwrap();
         assert_eq!(check_bindable(&list("http://localhost:1,http://0.0.0.0:2,unix://x")), Ok(()));
         assert_eq!(

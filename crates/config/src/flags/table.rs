@@ -207,7 +207,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "fence-stalled-disk",
         Bool(|d| &mut d.config.fence_stalled_disk),
-        "Hand over leadership if the log cannot be written for an election timeout.",
+        "Hand over leadership if a write to the log takes longer than an election timeout.",
     )
     .flag_only(),
     flag(

@@ -96,7 +96,7 @@ fn security_keys_that_etcd_ignores_in_the_file_are_refused() {
 }
 
 #[test]
-fn common_names_of_clients_can_be_set_only_in_the_file() {
+fn client_common_names_can_be_restricted_in_the_file() {
     let text = "client-transport-security: {allowed-cn: [a], skip-client-san-verification: true}";
     let client = file(text).unwrap().config.security.client;
     assert_eq!(
