@@ -28,7 +28,7 @@ fn short_messages_are_written_by_the_sending_thread() {
 }
 
 #[test]
-fn messages_of_concurrent_threads_arrive_once_and_in_the_order_of_their_thread() {
+fn messages_of_each_concurrent_thread_arrive_once_and_in_order() {
     const COUNT: u64 = 400;
     let (one, two) = pair();
     let received = std::thread::scope(|scope| {
