@@ -317,8 +317,8 @@ fn is_login((service, method): (usize, usize)) -> bool {
     service.name == "etcdserverpb.Auth" && service.methods[method].name == "Authenticate"
 }
 
-/// Returns whether a learner accepts calls of this method. Of the range requests, a learner answers only serializable
-/// ones; this is checked later, when the message is decoded.
+/// Returns whether a learner accepts calls of this method. A learner answers only serializable range requests, which is
+/// checked later, when the message is decoded.
 fn learner_answers(service: usize, method: usize) -> bool {
     let service = &SERVICES[service];
     matches!(
@@ -452,8 +452,8 @@ impl Http2Service for Router {
     }
 }
 
-/// A KV method whose calls, if received complete and uncompressed, bypass the request and response of the HTTP library
-/// (`whole`).
+/// A KV method whose calls, if received complete and uncompressed, are handled without the HTTP library's request and
+/// response types (`whole`).
 #[derive(Clone, Copy, Debug)]
 enum Hot {
     Range,

@@ -1,4 +1,4 @@
-//! Access control on arrival of a call's headers: checks the requirement of the method (`methods`). `authorized`
+//! Access control when the headers of a call arrive: checks the requirement of the method (`methods`). `authorized`
 //! repeats the check when the message is decoded.
 //!
 //! The caller is stored in the request. A missing caller means that authentication was off when the call arrived.

@@ -10,9 +10,9 @@
 //!
 //! # Not here
 //!
-//! The requirements of methods (`methods`, `guarded`). Request streams (`watch`, `keep_alive`), which check
-//! each message. Requests whose permissions depend on the message (`Needs::Message`), which their services
-//! check. Requests that are checked when they are applied (`Needs::Judged`).
+//! The requirements of methods (`methods`, `guarded`). Request streams, whose services (`watch`, `keep_alive`) check
+//! each message. Requests whose permissions depend on the message (`Needs::Message`), which their services check.
+//! Requests that are checked when they are applied (`Needs::Judged`).
 
 use quorate_requests::access::{AccessControl, Client};
 use tonic::metadata::MetadataMap;
@@ -55,7 +55,7 @@ pub(crate) fn authorize<T: Asks + prost::Message>(
     Ok(Authorized { client, metadata, message })
 }
 
-/// Authorizes the caller of a message that was received uncompressed and without metadata for its service.
+/// Authorizes the caller of a message that was received uncompressed. The service receives no metadata.
 pub(crate) fn authorize_message<T>(
     access_control: &AccessControl,
     needs: Needs,

@@ -195,7 +195,7 @@ impl<M: Large> Reply<M> {
         self.message
     }
 
-    /// Returns the response to a unary call. A small reply is encoded at once, a large one in parts.
+    /// Returns the response to a unary call. A small reply is encoded at once, and a large reply is encoded in parts.
     pub(crate) fn into_response(self) -> Result<Response<M>, Status> {
         let Self { message, len, list, bytes } = self;
         if len < COUNTED_BYTES_MIN {
@@ -301,7 +301,7 @@ struct Permits {
     _bytes: Option<OwnedPermit>,
 }
 
-/// Bytes being sent, with a value that is dropped after the bytes.
+/// Bytes being sent, with a value that is dropped once the bytes are sent.
 struct Held<T> {
     bytes: Bytes,
     _held: T,

@@ -41,7 +41,7 @@ pub struct CallStats {
     sent: Follower,
     /// The permit that the call holds, if it has one.
     permit: Option<Arc<CallPermit>>,
-    /// Records of a traced or audited call. Boxed because most calls have none.
+    /// Records of a traced or audited call. Boxed, because most calls are neither traced nor audited.
     followed: Option<Box<Followed>>,
 }
 
@@ -172,7 +172,7 @@ const CLIENT_API_VERSION: HeaderName = HeaderName::from_static("client-api-versi
 pub(crate) struct ClientVersion<'a> {
     /// The version's label in metrics.
     pub(crate) label: &'a str,
-    /// Whether the header is missing or valid UTF-8.
+    /// Whether the header is valid UTF-8. A missing header counts as valid.
     pub(crate) is_valid: bool,
 }
 

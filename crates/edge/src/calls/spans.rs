@@ -1,4 +1,5 @@
-//! The spans of requests, with etcd's names and attributes. An attribute never contains the value of a key or a secret.
+//! The spans of requests, with etcd's names and attributes. An attribute never contains a secret or the value stored
+//! under a key.
 
 use std::collections::BTreeMap;
 

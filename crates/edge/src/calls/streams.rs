@@ -64,7 +64,7 @@ pub(crate) fn count_send_failure(metrics: &Metrics, api: Api) {
     metrics.network.stream_failures.with(&[api.name(), "send"]).inc();
 }
 
-/// Returns the response to a call that sends its messages through this body.
+/// Returns a response with this body, from which the messages are sent.
 pub(crate) fn respond(
     body: impl Body<Data = Bytes, Error = Status> + Send + 'static,
 ) -> ResponseFuture {

@@ -1,4 +1,4 @@
-//! A complete unary call of the KV service, which needs no request or response of the HTTP library.
+//! A complete unary call of the KV service, handled without the HTTP library's request and response types.
 //!
 //! # Not here
 //!

@@ -74,7 +74,8 @@ pub(crate) async fn answer(
             "remote-addr" = remote.map(|remote| remote.to_string())
         );
     };
-    // Logged before or after the change, so that the line appears if either the old or the new level includes it.
+    // If the old level includes warnings, the line is logged before the change. Otherwise it is logged after the
+    // change, and appears if the new level includes warnings.
     if log::enabled(Level::Warn) {
         report();
         log::set_level(level);

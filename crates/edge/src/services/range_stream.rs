@@ -147,7 +147,7 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// Returns the next chunk, or `None` after the last one. Fails if the limit on replies is reached or if users or
+    /// Returns the next chunk, or `None` after the last chunk. Fails if the limit on replies is reached or if users or
     /// roles have changed. After an error there are no more chunks.
     pub(crate) async fn next(&mut self) -> Option<Result<RangeStreamResponse, Status>> {
         let query = self.range.next_query()?;

@@ -139,7 +139,7 @@ impl Recipes {
         self.range(client, &name.first(SortOrder::Ascend)).await
     }
 
-    /// Returns whether no key older than the key created at `created` existed under the name at `revision`. The
+    /// Returns whether every key that existed under the name at `revision` was created at `created` or later. The
     /// revision must be applied. Returns false if the revision is compacted.
     pub(crate) async fn is_first_at(&self, name: &Name, created: i64, revision: i64) -> bool {
         let before = RangeRequest { revision, ..name.last_before(created) };
@@ -239,8 +239,8 @@ impl KeyWatch {
 }
 
 impl Name {
-    /// Returns the request for the newest key created before the revision `created`. This member answers it from its
-    /// applied state.
+    /// Returns the request for the newest key created before the revision `created`. This member answers the request
+    /// from its own applied state.
     fn last_before(&self, created: i64) -> RangeRequest {
         RangeRequest {
             max_create_revision: created - 1,

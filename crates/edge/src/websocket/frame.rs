@@ -56,7 +56,7 @@ pub(super) enum Violation {
     /// A control frame that is fragmented or longer than [`CONTROL_BYTES_MAX`].
     #[error("a control frame is fragmented or longer than 125 bytes")]
     Control,
-    /// A message that starts within another one, or a continuation without a message.
+    /// A message that starts before the previous message is complete, or a continuation without a message.
     #[error("fragments are out of order")]
     Fragment,
     /// An incomplete close code, or a close code that must not be sent.

@@ -43,7 +43,7 @@ use tokio::sync::mpsc;
 use frame::{Decoder, Event, Kind, Violation, put_head};
 pub(crate) use handshake::{Unfit, accept, forwarded, is_wanted};
 
-/// Maximum number of received pieces that the call has not read. Each piece has at most [`PIECE_BYTES`].
+/// Maximum number of received pieces that the call has not read. Each piece is at most [`PIECE_BYTES`] long.
 const UNREAD_PIECES_MAX: usize = 2;
 
 /// Number of bytes read from the connection at once.
