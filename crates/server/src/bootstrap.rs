@@ -89,7 +89,7 @@ pub(crate) struct Booted {
     pub(crate) peers: Vec<Member>,
     /// Whether the state was rebuilt recently.
     pub(crate) was_rebuilt: bool,
-    /// Locks the backend file in memory, if `--memory-mlock` is set.
+    /// The lock that keeps the backend file in memory, if `--memory-mlock` is set.
     pub(crate) memory_lock: Option<MemoryLock>,
 }
 

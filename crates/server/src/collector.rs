@@ -121,7 +121,7 @@ impl Collector {
     }
 }
 
-/// Returns the place to which the address refers, and the host name for requests to it.
+/// Returns the host or the socket file to which the address refers, and the host name in requests.
 fn place(address: &str) -> (Place, &str) {
     match address.strip_prefix("unix:") {
         Some(path) => (Place::File(path.strip_prefix("//").unwrap_or(path).into()), "localhost"),

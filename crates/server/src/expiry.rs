@@ -96,7 +96,8 @@ impl Watch {
         self.found().is_empty()
     }
 
-    /// Returns the expiry of every file once, by the flag that names the file.
+    /// Returns the expiry of each file, by the flag that names the file. A file that several listeners use is returned
+    /// only once.
     fn found(&self) -> BTreeMap<&'static str, Expiry> {
         let of_listeners = self.listeners.iter().map(|(acceptor, flags)| (acceptor.look(), *flags));
         let of_dialer = self.dialer.iter().map(|(connector, flags)| (connector.look(), *flags));

@@ -12,7 +12,7 @@ use crate::bootstrap::BootError;
 use crate::remedy;
 use crate::server::StartError;
 
-/// Returns the message of the fatal line after a failed start. etcd writes "discovery failed" for every cause, and
+/// Returns the message of the fatal line after a failed start. etcd writes "discovery failed" for every cause, but
 /// Quorate writes it only if discovery has failed.
 pub(crate) const fn heading(error: &StartError) -> &'static str {
     match error {
@@ -53,7 +53,7 @@ pub(crate) fn what_to_do(error: &StartError, data_dir: &str) -> Option<String> {
     })
 }
 
-/// Returns whether the log contains bytes other than those that were written to it.
+/// Returns whether the error means that the log no longer contains the bytes that were written to it.
 const fn is_damage(error: &WalError) -> bool {
     matches!(
         error,

@@ -1,6 +1,7 @@
 //! The listeners of a member: URLs that share an address, and their TLS settings.
 //!
-//! An address may be configured with and without TLS. The first bytes of each connection then determine which is used.
+//! An address may be configured with and without TLS. The first bytes of each connection then determine whether the
+//! connection uses TLS.
 
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;

@@ -4,7 +4,7 @@ use quorate_config::{Config, FeatureGate};
 use quorate_edge::methods;
 use quorate_telemetry::metrics::Metrics;
 
-/// Returns all metrics at zero, except those that show the configuration.
+/// Returns all metrics at zero, except the metrics that show the configuration.
 pub(crate) fn for_config(config: &Config) -> Metrics {
     let metrics = Metrics::new(&methods::counted(), config.metrics);
     for gate in FeatureGate::ALL {

@@ -34,10 +34,10 @@ use crate::supervisor::{Stop, Supervisor};
 use crate::watchdog::Watchdog;
 use crate::{bootstrap, console, damage, expiry, metrics, scrape, start_line, tokens};
 
-/// Pause between a member's removal and its end.
+/// Time for which a removed member keeps running before it stops.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
 
-/// Number of runtimes other than those for clients: the peer runtime, and the runtime that controls start and stop.
+/// Number of runtimes other than the client runtimes: the peer runtime, and the runtime that controls start and stop.
 pub(crate) const RUNTIMES_BESIDE_CORES: usize = 2;
 
 /// Why a member stopped.

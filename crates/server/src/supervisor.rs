@@ -1,5 +1,5 @@
-//! The supervisor of a member, which starts and stops it: either the process with its signals, or the host program of
-//! an embedded member.
+//! The supervisor, which starts and stops a member: either the process with its signals, or the host program of an
+//! embedded member.
 
 use std::sync::Arc;
 

@@ -52,7 +52,7 @@ fn put(port: u16, key: &'static str) {
     });
 }
 
-/// The tests of this file. The test runner starts a thread for each of them, which waits for its turn.
+/// The tests of this file. The test runner starts a thread for each test, and the thread waits for its turn.
 const TESTS: [&str; 4] = [
     "the_example_of_an_embedded_member_runs_twice",
     "two_members_in_one_process_are_independent",
@@ -71,7 +71,8 @@ fn thread_and_file_counts() -> (usize, usize) {
     (threads.count(), std::fs::read_dir("/proc/self/fd").unwrap().count())
 }
 
-/// Waits until this process has no more threads and files than `before`. Threads that resolve names may end late.
+/// Waits until the numbers of threads and open files of this process are at most `before`. Threads that resolve names
+/// may end late.
 fn settle(before: (usize, usize)) {
     let deadline = Instant::now() + TIMEOUT;
     loop {

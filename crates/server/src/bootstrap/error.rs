@@ -17,7 +17,7 @@ use quorate_storage::data_dir::DataDir;
 use quorate_storage::lost_log;
 
 impl BootError {
-    /// Returns the error for a refusal of the member in this directory, with the directory's paths and advice.
+    /// Returns the error for a refusal to start the member in this directory, with the directory's paths and advice.
     pub(super) fn refused(refusal: Refusal, dirs: &DataDir) -> Self {
         match refusal {
             Refusal::LogMarkedLost(reason) => {

@@ -145,7 +145,7 @@ pub(super) fn is_fixed_by_rebuild(error: &BootError) -> bool {
 pub(super) fn is_recent(disk: &dyn Disk, dirs: &DataDir) -> Result<bool, BootError> {
     let mark_error = |source| BootError::Mark { path: rebuild::path(dirs), source };
     let last = rebuild::last_done(disk, dirs).map_err(mark_error)?;
-    // A time in the future means that the clock was wrong, so it is ignored.
+    // A time in the future means that the clock was wrong, so the time is ignored.
     let since = last.and_then(|last| unix_secs().checked_sub(last));
     Ok(since.is_some_and(|secs| secs < REBUILDS_APART.as_secs()))
 }
@@ -325,7 +325,7 @@ impl Place<'_> {
         }
     }
 
-    /// Opens an image and compares its hash with those of the other members.
+    /// Opens an image and compares its hash with the hashes of the other members.
     async fn verify_image(
         &self,
         path: PathBuf,

@@ -136,7 +136,8 @@ fn warn_about_discovery(config: &Config, dirs: &DataDir) {
     }
 }
 
-/// Corrects the members of a directory whose stored members differ from the members that etcd's consensus counts.
+/// Corrects the member list in the backend file if it differs from the raft configuration, as it may in a directory
+/// that etcd has written.
 fn correct_members(start: &Start, state: &mut State) {
     if start.correct_members(state) {
         log::warn!("corrected the member list in the database to match the raft configuration");
@@ -170,7 +171,7 @@ fn forget_lost_log(
     let mark_error = |source| BootError::Mark { path: path.clone(), source };
     let Some(reason) = lost_log_reason(disk, dirs)? else { return Ok(()) };
     let HardState { term, vote, commit } = start.hard_state;
-    // This hard state commits the removal of the other members. Later starts do not need `--force-new-cluster`.
+    // This hard state commits the removal of the other members. Later restarts do not need `--force-new-cluster`.
     let agreed = wal::HardState { term: term.get(), vote, commit: commit.get() };
     append_entries(wal, Some(&agreed), &[])?;
     lost_log::unmark(disk, dirs).map_err(mark_error)?;

@@ -140,7 +140,7 @@ impl EngineStore {
         Ok(response)
     }
 
-    /// Updates the metric of active alarms. Like etcd, the metric counts the activation of an alarm even if the alarm
+    /// Updates the metric of active alarms. As in etcd, the metric counts the activation of an alarm even if the alarm
     /// is already active.
     fn count_alarms(&self, alarms: &[AlarmMember], action: AlarmAction) {
         let step = match action {

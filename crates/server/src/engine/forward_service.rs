@@ -7,8 +7,8 @@
 //! # Bounds
 //!
 //! A sender must prove the secret within [`PROOF_TIME_MAX`]. Over all connections, at most [`FRAMES_MAX`] frames and
-//! [`RECEIVED_BYTES_MAX`] bytes have been received and not answered yet. Above these limits, reading pauses. Once the
-//! head of a frame has been read, the payload must arrive within [`FRAME_TIME_MAX`].
+//! [`RECEIVED_BYTES_MAX`] bytes are received but not answered yet. Above these limits, reading pauses. Once the head of
+//! a frame has been read, the payload must arrive within [`FRAME_TIME_MAX`].
 
 use std::convert::Infallible;
 use std::io;

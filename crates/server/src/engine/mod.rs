@@ -224,8 +224,7 @@ async fn start(
 
 /// Returns a text that differs between machines, for computing the id of the server. The name and the peer URL are not
 /// sufficient, because servers in containers often have the same name and the same default peer URL. After a restart of
-/// the process, the text and therefore the id are the same, so that a restarted sequencer receives its role back at
-/// once.
+/// the process, the text and therefore the id are the same, so that a restarted sequencer regains its role at once.
 fn machine() -> String {
     let read = |name: &str| {
         std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default()

@@ -47,8 +47,8 @@ fn remove(id: u64) -> ConfChange {
     ConfChange { context: None, ..change(ConfChangeType::ConfChangeRemoveNode, id, String::new()) }
 }
 
-/// Founds `n1`, applies the founders and these changes, and commits them to the backend file. Leaves two more
-/// uncommitted entries in the log.
+/// Founds `n1`, applies the founders and these changes, and commits them to the backend file. Leaves two further
+/// entries, which are not committed, in the log.
 pub(super) fn create_used_directory(config: &Config, changes: &[ConfChange]) {
     let mut booted = boot_with(config, &real_disk(), &NoNames).unwrap();
     let mut entries = log_of(config).entries;
