@@ -34,7 +34,8 @@ impl LogThrottle {
         Self { interval, state: Mutex::default() }
     }
 
-    /// Returns the number of lines omitted since the last one if a line should be written now, or else `None`.
+    /// Returns `None` if the line should be omitted, and otherwise the number of lines omitted since the last written
+    /// line.
     #[must_use]
     pub fn admits(&self) -> Option<u64> {
         self.admits_at(Instant::now())

@@ -1,7 +1,7 @@
 //! The rules that select the calls for the audit log.
 //!
 //! ```text
-//! rules       rule (";" rule)*                     the first matching rule decides; a call that matches none is logged
+//! rules       rule (";" rule)*                     the first match decides; a call that matches no rule is logged
 //! rule        ("include" | "exclude") condition*   all conditions must match
 //! condition   "method=" name ("," name)*           SERVICE or SERVICE/METHOD, the service with or without its package
 //!             "key=" prefix ("," prefix)*          %XX for a byte that is a space, comma, semicolon or percent sign
@@ -208,7 +208,7 @@ impl<'a> Span<'a> {
     }
 }
 
-/// Returns the first key after all keys with this prefix; `None` if there is none.
+/// Returns the first key after all keys with this prefix; `None` if there is no such key.
 fn after(prefix: &[u8]) -> Option<Vec<u8>> {
     let kept = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut end = prefix[..=kept].to_vec();

@@ -185,13 +185,13 @@ pub fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
-/// Returns how many lines have been dropped since the process started because the outputs were too slow.
+/// Returns how many lines this process has dropped because the outputs were too slow.
 pub(crate) fn dropped_line_count() -> u64 {
     LOGGER.get().map_or(0, |logger| logger.outputs.dropped_count())
 }
 
-/// Waits until all earlier lines are written: at most [`FLUSH_TIMEOUT`] to queue the request, and as long again until
-/// the lines are written.
+/// Waits until all earlier lines are written. Waits at most [`FLUSH_TIMEOUT`] for space in the queue, and then at most
+/// [`FLUSH_TIMEOUT`] until the lines are written.
 pub fn flush() {
     if let Some(logger) = LOGGER.get() {
         logger.outputs.flush(FLUSH_TIMEOUT);
@@ -312,7 +312,7 @@ macro_rules! log_fatal {
 
 pub use crate::log_debug as debug;
 pub use crate::log_error as error;
-/// Logs that the process is ending. The caller must end it.
+/// Logs that the process is ending. The caller must then end the process.
 pub use crate::log_fatal as fatal;
 pub use crate::log_info as info;
 /// Creates a [`Line`] that is written later, when the outputs are known.

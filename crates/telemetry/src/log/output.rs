@@ -124,7 +124,8 @@ impl Outputs {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until the queued lines are written. The timeout applies to queueing the request and to writing.
+    /// Waits until the queued lines are written. The timeout applies separately to queueing the request and to writing
+    /// the lines.
     pub(super) fn flush(&self, timeout: Duration) {
         let (done, written) = bounded(1);
         if self.queue.send_timeout(Message::Flush(done), timeout).is_ok() {

@@ -37,7 +37,7 @@ pub struct Rotation {
     pub bytes_max: u64,
     /// The maximum age of a rotated file. Older files are removed; `None` keeps all files.
     pub age_max: Option<Duration>,
-    /// The number of newest rotated files that are kept; `None` keeps all.
+    /// The maximum number of rotated files. The oldest files are removed; `None` keeps all files.
     pub backups_max: Option<usize>,
     /// Whether the names of rotated files contain local time rather than UTC.
     pub local_time: bool,

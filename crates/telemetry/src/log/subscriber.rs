@@ -2,7 +2,7 @@
 //!
 //! An event has the target `quorate` and up to four text fields: `message`, `caller` (file and line), `logger` (if
 //! there is one) and `fields`, which contains the line's own fields as one JSON object, formatted as in the log.
-//! Subscribers distinguish lines by their messages, like readers of the log do.
+//! Subscribers distinguish lines by their messages, as readers of the log do.
 //!
 //! Without a subscriber, a line costs one check.
 //!
@@ -58,7 +58,7 @@ pub(super) fn is_there() -> bool {
     dispatcher::has_been_set() && dispatcher::get_default(|to| !to.is::<NoSubscriber>())
 }
 
-/// Passes a line to the subscriber, if it wants events of this level.
+/// Passes a line to the subscriber, if the subscriber has enabled events of this level.
 pub(super) fn tell(level: Level, source: Source, message: &str, fields: &[(&str, Value<'_>)]) {
     let callsite = callsite(level);
     let metadata = callsite.metadata();

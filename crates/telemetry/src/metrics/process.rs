@@ -69,7 +69,7 @@ impl ProcessSample {
         let fds = fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
         let (received_bytes, sent_bytes) = parse_netstat(&file("/proc/self/net/netstat"));
         Self {
-            // Listing the directory opens a descriptor itself, which must not be counted.
+            // Listing the directory itself opens a descriptor, which must not be counted.
             open_fds: fds.map(|count| count.saturating_sub(1) as f64),
             max_fds: Some(limits.current.unwrap_or(u64::MAX) as f64),
             virtual_max_bytes: Some(address_space.current.unwrap_or(u64::MAX) as f64),

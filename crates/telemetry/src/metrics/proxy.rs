@@ -21,7 +21,7 @@ pub struct ProxyMetrics {
     pub cache_bytes: Arc<Gauge>,
     /// The number of cacheable range requests that the cache could not answer.
     pub cache_misses: Arc<Gauge>,
-    /// The number of watchers that share a watch on a member, without the first watcher of each watch.
+    /// The number of watchers that share a watch on a member, not counting the first watcher of each watch.
     pub watchers_coalescing: Arc<Gauge>,
     /// The number of responses that a member did not have to send because watchers share a watch.
     pub events_coalescing: Arc<Counter>,

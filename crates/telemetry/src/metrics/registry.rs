@@ -111,7 +111,7 @@ impl Registry {
         metric
     }
 
-    /// Returns the declarations of all families, even of those without samples, sorted by name.
+    /// Returns the declarations of all families, including families without samples, sorted by name.
     pub(super) fn declared(&self) -> impl Iterator<Item = Declared> {
         self.families.iter().map(|(name, family)| Declared {
             name,

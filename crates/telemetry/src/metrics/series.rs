@@ -383,8 +383,8 @@ group! {
     }
 }
 
-/// Metrics of etcd's old store and proxy, which an etcd server exposes as well. Some monitoring checks require that
-/// they exist. Their value is always zero.
+/// Metrics of etcd's v2 store and gRPC proxy. etcd servers expose these metrics, and some monitoring checks require
+/// that they exist. On a member, their value is always zero.
 const ALWAYS_ZERO: &[(&str, &str, Kind)] = &[
     ("etcd_debugging_store_expires_total", "Expired keys of the v2 store.", Kind::Counter),
     ("etcd_debugging_store_watch_requests_total", "Watches of the v2 store.", Kind::Counter),
@@ -487,7 +487,7 @@ request_kinds! {
     Unknown,
 }
 
-/// Durations by kind of request and success. They are in an array, so that the write path needs no lookups.
+/// Durations of requests, by kind and result. They are in an array, so that the write path needs no lookups.
 #[derive(Debug)]
 pub struct PerKind {
     kind_label: &'static str,

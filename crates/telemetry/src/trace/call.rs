@@ -37,7 +37,7 @@ pub struct CallTrace {
     started: Instant,
     /// The start of the call by the wall clock, in nanoseconds since 1970.
     started_nanos: u64,
-    /// The innermost current operation; 0 if there is none.
+    /// The id of the innermost operation in progress; 0 if no operation is in progress.
     operation: AtomicU64,
     notes: Mutex<Notes>,
 }
@@ -47,7 +47,8 @@ pub struct CallTrace {
 struct Notes {
     /// The time at which the response was ready.
     responded: Option<Instant>,
-    /// Events recorded since an operation last took them. They go to the next operation that ends, or else to the call.
+    /// Events that are not in a span yet. They become part of the next operation that ends, or of the call if no
+    /// further operation ends.
     events: Vec<(&'static str, u64)>,
 }
 
@@ -198,7 +199,7 @@ impl Drop for Operation {
         let trace = &self.trace;
         let outer = if self.parent == trace.id { 0 } else { self.parent.0 };
         let (own, order) = (self.id.0, Ordering::Relaxed);
-        // If the operation is not the current one, it ran concurrently with other operations, to which the events
+        // If the operation is not the current operation, it ran concurrently with other operations, to which the events
         // belong.
         let is_current = trace.operation.compare_exchange(own, outer, order, order).is_ok();
         let events = &mut trace.notes.lock().events;

@@ -6,8 +6,8 @@
 //!
 //! An invalid header is treated as missing. Later versions may add fields after another hyphen.
 
-/// The maximum length of a `tracestate` header in bytes. Longer headers are dropped. The standard requires at least
-/// this maximum.
+/// The maximum length of a `tracestate` header in bytes. Longer headers are dropped. The standard requires that headers
+/// of this length are accepted.
 const STATE_BYTES_MAX: usize = 512;
 
 /// The flag that marks a call as traced by its caller.
@@ -38,7 +38,8 @@ impl Parent {
     }
 }
 
-/// Parses this many bytes at the start of the text, each written as two hex digits.
+/// Parses `LEN` bytes at the start of the text, each written as two hex digits. Returns the bytes and the rest of the
+/// text.
 fn take<const LEN: usize>(text: &[u8]) -> Option<([u8; LEN], &[u8])> {
     let (digits, rest) = text.split_at_checked(2 * LEN)?;
     let mut bytes = [0; LEN];

@@ -38,7 +38,7 @@ use crate::metrics::TracingMetrics;
 /// The denominator of the sampling rate.
 const MILLION: u32 = 1_000_000;
 
-/// The share of the calls without a `traceparent` header that are traced.
+/// The sampling rate of calls without a `traceparent` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// The sampling bound. A trace is sampled if the number in the last 8 bytes of its id, without the lowest bit, is
@@ -55,8 +55,8 @@ impl Sampling {
         Self { bound: bound.expect("a part of 2^63 fits in 64 bits") }
     }
 
-    /// Returns whether a trace with this id is sampled. All members and collectors with the same rule come to the same
-    /// result.
+    /// Returns whether a trace with this id is sampled. All members and collectors with the same rule make the same
+    /// decision.
     fn takes(self, trace_id: &[u8; 16]) -> bool {
         let [_, _, _, _, _, _, _, _, low @ ..] = *trace_id;
         u64::from_be_bytes(low) >> 1 < self.bound
@@ -70,7 +70,7 @@ pub struct Tracer {
     resource: Resource,
     queue: SpanQueue,
     metrics: TracingMetrics,
-    /// The state of the generator of ids.
+    /// The state of the id generator.
     draws: AtomicU64,
 }
 
