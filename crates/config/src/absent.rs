@@ -50,7 +50,7 @@ pub(super) struct Demand {
     pub(super) reason: Reason,
 }
 
-/// Returns one line for each reason, which lists all settings that are refused or ignored for this reason.
+/// Returns one line for each reason. The line lists all settings that are refused or ignored for this reason.
 pub(super) fn lines(demands: &[Demand]) -> Vec<String> {
     let mut reasons: Vec<Reason> = Vec::new();
     for demand in demands {

@@ -239,9 +239,9 @@ pub struct Config {
     pub metrics: MetricsLevel,
     /// The settings of the log.
     pub log: log::Settings,
-    /// The duration of applying a request above which a warning is logged.
+    /// A warning is logged if applying a request takes longer than this.
     pub warning_apply_duration: SignedDuration,
-    /// The duration of a unary request above which a warning is logged.
+    /// A warning is logged if a unary request takes longer than this.
     pub warning_unary_request_duration: SignedDuration,
     /// The settings of distributed tracing.
     pub tracing: Tracing,
@@ -438,7 +438,7 @@ impl Config {
         self.watch_progress_notify_interval.positive().unwrap_or(Duration::from_secs(600))
     }
 
-    /// Returns whether gRPC listeners also serve HTTP. They do unless there are separate HTTP listeners.
+    /// Returns whether gRPC listeners also serve HTTP. This is the case unless there are separate HTTP listeners.
     pub fn serves_http_with_grpc(&self) -> bool {
         self.listen_client_http_urls.is_empty()
     }

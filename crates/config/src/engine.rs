@@ -55,7 +55,7 @@ pub(super) enum Reason {
     Gates,
 }
 
-/// The flags without a meaning, and the section of the configuration file that sets some of them.
+/// The flags that have no meaning with `--engine`, and the section of the configuration file that sets some of them.
 const MEANINGLESS: &[(&str, Reason)] = &[
     ("data-dir", Reason::Files),
     ("wal-dir", Reason::Files),

@@ -4,7 +4,7 @@
 //!
 //! * A gate that is set by name keeps its value, regardless of the values of `AllAlpha` and `AllBeta` and of the order
 //!   of the gates.
-//! * Printing lists exactly the gates that are set, by name or in bulk, sorted by name.
+//! * The printed form contains exactly the gates that are set, by name or in bulk, sorted by name.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -31,7 +31,7 @@ impl InitialMembers {
     ///
     /// # Errors
     ///
-    /// An entry has no URL, or an invalid one.
+    /// An entry has no URL, or its URL is invalid.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         let mut members: BTreeMap<String, Vec<Url>> = BTreeMap::new();
         for entry in text.split(',').filter(|entry| !entry.is_empty()) {

@@ -287,8 +287,8 @@ impl Reading<'_> {
     }
 }
 
-/// Replaces the advertised host with `host` if the member listens on all addresses and advertises the default. Returns
-/// whether the host was replaced.
+/// Replaces the advertised host with `host` if the member listens on all addresses and advertises only the URL
+/// `default`. Returns whether the host was replaced.
 fn advertise(listened: &[Url], advertised: &mut [Url], default: &str, host: &str) -> bool {
     match (listened.first(), advertised) {
         (Some(listened), [only]) if only.as_str() == default && listened.host() == "0.0.0.0" => {

@@ -31,7 +31,7 @@ pub struct Security {
     pub client: Transport,
     /// The settings for connections with peers, in both directions.
     pub peer: Transport,
-    /// The accepted cipher suites; empty for all secure ones.
+    /// The accepted cipher suites; empty for all secure suites.
     pub cipher_suites: Vec<String>,
     /// The minimum TLS version.
     pub tls_min_version: TlsVersion,

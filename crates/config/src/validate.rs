@@ -180,8 +180,8 @@ fn check_log(draft: &Draft) -> Result<Settings, Refusal> {
     Ok(Settings { level, format, outputs })
 }
 
-/// Returns the rotation settings, if rotation is enabled. Rotation requires exactly one log file, in addition to
-/// standard output or standard error. As in etcd, the journal counts as a file, but is not rotated.
+/// Returns the rotation settings, if rotation is enabled. Refuses several log files, and a single output that is not a
+/// file. As in etcd, several outputs without a file are accepted, and the journal counts as a file but is not rotated.
 fn check_rotation(draft: &Draft) -> Result<Option<Rotation>, Refusal> {
     if !draft.enable_log_rotation {
         return Ok(None);
@@ -464,11 +464,11 @@ impl Config {
     /// Returns the retention of automatic compaction; `None` if automatic compaction is disabled.
     ///
     /// A plain number is a number of hours or of revisions, depending on the mode. In revision mode, etcd interprets a
-    /// duration as its number of nanoseconds, which is never intended. Quorate refuses it.
+    /// duration as its number of nanoseconds, which is never intended. Quorate refuses a duration.
     ///
     /// # Errors
     ///
-    /// The retention is invalid. The server checks this when it starts, like etcd does.
+    /// The retention is invalid. The server checks the retention when it starts, as etcd does.
     pub fn auto_compaction(&self) -> Result<Option<Retention>, RetentionError> {
         let text = match self.auto_compaction_retention.as_str() {
             "" => "0",

@@ -43,7 +43,7 @@ impl YamlValue {
         }
     }
 
-    /// Returns whether the value is equivalent to a missing one.
+    /// Returns whether the value is equivalent to a missing value.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Null | Self::Bool(false) => true,

@@ -1,4 +1,4 @@
-//! Lists the effect of each flag: a test of its effect, or the reason why the flag has none.
+//! Lists, for each flag, a test of its effect or the reason why the flag has no effect.
 //!
 //! The listed test must fail if the flag is ignored. A test that only parses the value, or finds it in the log, is not
 //! sufficient. The tests in this file fail if a flag has no row, or if a row names a missing test.
