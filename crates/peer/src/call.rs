@@ -86,7 +86,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Returns a GET request for `path` whose response may have at most 1 MiB.
+    /// Returns a GET request for `path` whose response may be at most 1 MiB long.
     pub fn get(base: &str, path: &str, timeout: Duration) -> Self {
         Self {
             method: Method::GET,

@@ -14,7 +14,7 @@ const SERVER_FROM: HeaderName = HeaderName::from_static("x-server-from");
 const PEER_URLS: HeaderName = HeaderName::from_static("x-peerurls");
 const RAFT_TO: HeaderName = HeaderName::from_static("x-raft-to");
 
-/// Why a member refuses another member's request. The error messages are sent to that member.
+/// Why a member refuses another member's request. The error messages are sent to the other member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Mismatch {
     #[error("incompatible version")]
@@ -32,7 +32,7 @@ pub(crate) enum Mismatch {
 pub(crate) struct Version(u64, u64);
 
 impl Version {
-    /// The assumed version of a member that sends none.
+    /// The assumed version of a member that sends no version.
     const SILENT: Self = Self(2, 0);
     /// The first version that supports both kinds of streams.
     const FIRST_WITH_STREAMS: Self = Self(2, 1);

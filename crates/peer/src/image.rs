@@ -41,7 +41,7 @@ pub const FROM_HEADER: &str = "x-server-from";
 /// Length of the digest that follows the file.
 pub const DIGEST_BYTES: usize = 32;
 
-/// Maximum number of bytes of a refusal's text that are read.
+/// Maximum number of bytes that are read from the text of a refusal.
 const REFUSAL_BYTES: usize = 512;
 
 /// Timeout for the start of the response, and for each further piece.

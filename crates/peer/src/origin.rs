@@ -11,8 +11,8 @@
 //!
 //! * Members with different origins exchange no consensus messages.
 //! * A member stops if a quorum of the members has a different origin. A newly restored member also stops if any member
-//!   was never restored. Only responses on connections that the member itself has opened count, so that a forged
-//!   request cannot stop it.
+//!   was never restored. A response counts only if the member itself has opened the connection, so that a forged
+//!   request cannot stop the member.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -98,8 +98,8 @@ impl Origin {
         }
     }
 
-    /// Checks and stores the origin in the response of a member that this one has connected to. The second value is the
-    /// conflict if this member must stop.
+    /// Checks and stores the origin in the response of a member to which this member has connected. The second value is
+    /// the conflict if this member must stop.
     pub(crate) fn note(
         &self,
         from: MemberId,

@@ -237,7 +237,7 @@ impl Outgoing {
         written.map_or(0, |(bytes, _)| bytes)
     }
 
-    /// Detaches the connection if it has accepted nothing for too long. Returns whether it did.
+    /// Detaches the connection if it has accepted nothing for too long. Returns whether the connection was detached.
     pub(crate) fn give_up_if_stuck(&self) -> bool {
         let is_stuck = self.state.lock().is_stuck(self.stuck_after);
         is_stuck && self.detach().was_attached

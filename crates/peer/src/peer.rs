@@ -1,9 +1,9 @@
 //! Another member of the cluster: chooses the stream or request for each message, and runs the tasks that keep the
 //! connections open.
 //!
-//! Appends use the append stream, or the message stream if the peer has opened only that one. All other messages use
-//! the message stream. Without an open stream, messages go through the pipeline. A member that is not in the applied
-//! membership has only a pipeline: this member responds to it but opens no streams to it.
+//! Appends use the append stream, or the message stream if the peer has not opened the append stream. All other
+//! messages use the message stream. Without an open stream, messages go through the pipeline. A member that is not in
+//! the applied membership has only a pipeline: this member responds to it but opens no streams to it.
 
 use std::sync::Arc;
 
@@ -209,7 +209,7 @@ impl Peer {
     }
 }
 
-/// A stream with new messages whose connection waits for them.
+/// A stream to which messages were added while its connection was waiting for messages.
 #[derive(Debug)]
 pub(crate) struct Woken {
     peer: Arc<Peer>,

@@ -85,13 +85,13 @@ pub(crate) fn answer() -> String {
 #[derive(Debug)]
 struct Findings {
     round_trip: Duration,
-    /// The absolute difference of the two clocks.
+    /// The absolute difference between the two clocks.
     clock_drift: Duration,
     error: Option<String>,
 }
 
 impl Findings {
-    /// Creates the health of a peer before its first probe: unhealthy until a probe succeeds.
+    /// Returns the findings before the first probe. The peer counts as unhealthy until a probe succeeds.
     fn none() -> Self {
         let error = Some("no probe has received a response yet".to_owned());
         Self { round_trip: Duration::ZERO, clock_drift: Duration::ZERO, error }

@@ -48,7 +48,7 @@ impl SharedSettings {
         Self { own, announced, received: Mutex::default() }
     }
 
-    /// Returns the header for requests for streams.
+    /// Returns the header for stream requests.
     pub(crate) fn header(&self) -> (HeaderName, HeaderValue) {
         let all = self.own.iter().chain(&self.announced);
         let pairs: Vec<String> = all.map(|(name, value)| format!("{name}={value}")).collect();

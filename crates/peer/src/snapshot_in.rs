@@ -21,7 +21,7 @@ use crate::wire;
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 
-/// Maximum length of the message before the image. The message contains only the membership.
+/// Maximum length of the message that precedes the image. The message contains only the membership.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
 /// Minimum number of bytes in a piece that is written to disk.

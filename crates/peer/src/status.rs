@@ -35,7 +35,7 @@ enum State {
     Active {
         since: Instant,
     },
-    /// The peer was removed. Later reports of its tasks are ignored.
+    /// The peer was removed. Later reports from the peer's tasks are ignored.
     Ended,
 }
 

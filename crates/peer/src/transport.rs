@@ -142,7 +142,7 @@ impl Peers {
         }
     }
 
-    /// Ends all streams. Both ends then open them again.
+    /// Ends all streams. Both members then open them again.
     pub fn reconnect(&self) {
         self.local.reconnects.send_modify(|count| *count += 1);
         self.table.end_streams();
@@ -209,7 +209,8 @@ impl Peers {
         self.local.settings.announced_by(id, name)
     }
 
-    /// Sets the restore mark from which this member's state originates, or `None` if the state was never restored.
+    /// Sets the restore mark that identifies the origin of this member's state, or `None` if the state was never
+    /// restored.
     pub fn set_origin(&self, mark: Option<String>) {
         self.local.origin.set(mark);
     }

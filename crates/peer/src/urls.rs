@@ -19,7 +19,8 @@ impl Urls {
         Self { state: Mutex::new(State { urls: sorted(urls), picked: 0 }) }
     }
 
-    /// Replaces the URLs and starts again with the first. Returns whether the URLs have changed.
+    /// If the URLs differ from the current URLs, replaces them and selects the first new URL. Returns whether the URLs
+    /// have changed.
     pub(crate) fn update(&self, urls: &[String]) -> bool {
         let urls = sorted(urls);
         let mut state = self.state.lock();

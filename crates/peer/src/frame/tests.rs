@@ -171,7 +171,8 @@ proptest! {
 
     #[test]
     fn encoded_runs_of_appends_are_decoded(
-        // The leader's steps: the number of entries that follow, and whether the leader restarts from another index.
+        // The leader's appends: the number of entries, the index from which the leader restarts if it does, and the
+        // term.
         steps in vec((0..4_u64, proptest::option::weighted(0.2, 0..50_u64), 1..3_u64), 1..20),
         piece in 1..100_usize,
     ) {
@@ -190,7 +191,7 @@ proptest! {
 
     #[test]
     fn encoded_payloads_of_any_size_are_decoded(
-        // Payloads range from empty to larger than a block, which is more than one read returns.
+        // Payloads range from empty to larger than two blocks, and may need several reads.
         sizes in vec(vec(prop_oneof![0..20_usize, 0..2 * BLOCK_BYTES + 9], 0..4), 1..5),
         piece in prop_oneof![1000..3000_usize, 1..3 * BLOCK_BYTES],
         is_append in any::<bool>(),

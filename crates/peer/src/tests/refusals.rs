@@ -183,7 +183,7 @@ fn messages_addressed_to_another_member_are_refused() {
     let local = Message { from: 2, ..Message::new(MessageKind::Unreachable, 1) };
     assert_eq!(post(encoded(&local)), (204, String::new()));
     assert_eq!(post(encoded(&answer(2, 1, 4))), (204, String::new()));
-    // The headers name member 2. Member 2 may forward messages from member 3, but no message that carries a term.
+    // The headers name member 2. Member 2 may forward messages from member 3, but not messages that carry a term.
     assert_eq!(post(encoded(&heartbeat(3, 1))), refused(500, "error processing raft message"));
     let passed_on = Message { from: 3, ..Message::new(MessageKind::TransferLeader, 1) };
     assert_eq!(post(encoded(&passed_on)), (204, String::new()));
