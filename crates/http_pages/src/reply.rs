@@ -45,7 +45,7 @@ pub fn method_not_allowed() -> Reply {
     reply
 }
 
-/// Redirects the client to the cleaned form of its path.
+/// Redirects the client to `path`, the cleaned form of the request's path.
 pub fn redirect<B>(request: &Request<B>, path: &str) -> Reply {
     let mut location = encode_path(path);
     if let Some(query) = request.uri().query() {
