@@ -115,7 +115,10 @@ mod tests {
         assert!(take("2001:db8::2").is_none());
         let neighbour = take("2001:db8:0:1::1").unwrap();
         drop((second, third, other, of_network, neighbour));
-        assert!(limit.state.lock().held.is_empty(), "addresses without connections are removed");
+        assert!(
+            limit.state.lock().held.is_empty(),
+            "an address without connections was not removed"
+        );
         assert_eq!(limit.refused.value(), 3);
     }
 }

@@ -339,7 +339,7 @@ mod tests {
                 let read = Pin::new(&mut far).poll_read(cx, &mut ReadBuf::new(&mut byte));
                 Poll::Ready(read.is_pending())
             });
-            assert!(early.await, "a flush alone sends nothing");
+            assert!(early.await, "a flush alone sent data");
             assert_eq!(outlet.sent(), 0);
             io.write_all(b"cd").await?;
             io.flush().await?;

@@ -240,7 +240,7 @@ mod tests {
         asked.ask();
         server.flush().await.unwrap();
         let mut both = [0; 3];
-        assert_eq!(server.read(&mut both).await.unwrap(), 2, "both bytes are returned by one read");
+        assert_eq!(server.read(&mut both).await.unwrap(), 2, "one read must return both bytes");
         assert_eq!(&both[..2], b"ab");
         server.flush().await.unwrap();
         client.shutdown().await.unwrap();

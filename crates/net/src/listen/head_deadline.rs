@@ -196,7 +196,7 @@ mod tests {
             client.write_all(sent).await.unwrap();
             read_until(&mut client, echoed).await;
             let ended = tokio::time::timeout(TIMEOUTS.head * 10, client.read_u8()).await;
-            assert!(ended.is_err(), "{ended:?} after {sent:?}");
+            assert!(ended.is_err(), "the connection ended after {sent:?}: {ended:?}");
         }
     }
 

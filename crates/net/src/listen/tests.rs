@@ -173,7 +173,7 @@ async fn greet(stream: &mut TcpStream) -> Option<u32> {
     stream.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await.unwrap();
     let (kind, _, payload) = read_frame(stream).await;
     assert_eq!(kind, SETTINGS);
-    assert!(!payload.is_empty(), "other settings are announced");
+    assert!(!payload.is_empty(), "the server advertised no settings");
     let limit = payload.chunks(6).find_map(|setting| setting.strip_prefix(&[0, 3]));
     limit.map(|limit| u32::from_be_bytes(limit.try_into().unwrap()))
 }
@@ -203,7 +203,7 @@ async fn first_refused(stream: &mut TcpStream) -> u32 {
 }
 
 #[tokio::test]
-async fn the_stream_limit_is_enforced_whether_it_is_announced_or_not() {
+async fn the_stream_limit_is_enforced_whether_or_not_it_is_advertised() {
     let mut stream = connect(Some(7)).await;
     assert_eq!(greet(&mut stream).await, Some(7));
     open_streams(&mut stream, 8).await;

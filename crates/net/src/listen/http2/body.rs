@@ -220,7 +220,11 @@ mod tests {
             let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut cx) else {
                 panic!("the body did not return the received parts");
             };
-            assert_eq!(frame.into_data().unwrap().len(), WINDOW, "the parts are read together");
+            assert_eq!(
+                frame.into_data().unwrap().len(),
+                WINDOW,
+                "one frame must contain all parts"
+            );
             assert!(Pin::new(&mut body).poll_frame(&mut cx).is_pending());
             assert_eq!(delivery.take_read(), WINDOW);
         }

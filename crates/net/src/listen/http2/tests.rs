@@ -183,7 +183,7 @@ async fn a_reset_drops_the_request() {
     assert_eq!(
         service.dropped.load(Ordering::Relaxed),
         2,
-        "the reset request and the answered request are dropped"
+        "the reset request and the answered request must be dropped"
     );
     drop(client);
     while service.dropped.load(Ordering::Relaxed) < 3 {
@@ -248,7 +248,7 @@ async fn provoked_resets_drop_the_requests_and_end_the_connection() {
     let (_, payload) = read_until(&mut client, kind::GOAWAY).await;
     assert_eq!(read_u32(&payload[4..]), Some(Code::ENHANCE_YOUR_CALM.0));
     assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0);
-    assert_eq!(service.dropped.load(Ordering::Relaxed), 100, "the last request is not started");
+    assert_eq!(service.dropped.load(Ordering::Relaxed), 100, "the last request must not start");
 }
 
 /// Tests a client that opens the connection's window by one byte at a time while many streams wait for it.
@@ -274,12 +274,12 @@ async fn a_small_window_update_wakes_few_of_the_waiting_streams() {
         server.process(&frame(kind::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])).unwrap();
         server.wake_for_room();
         let left = server.waiting_for_room.len();
-        assert!(waiting - left <= 16, "{left} of {waiting} streams are still waiting");
+        assert!(waiting - left <= 16, "only {left} of {waiting} streams are still waiting");
         assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
-        assert!(!server.connection.has_room(), "a stream has used the byte");
+        assert!(!server.connection.has_room(), "no stream used the byte");
         assert!(
             waiting - server.waiting_for_room.len() <= 1,
-            "the other streams are waiting again"
+            "the other streams did not wait again"
         );
     }
 }
@@ -313,7 +313,11 @@ async fn the_output_for_a_client_that_does_not_read_is_bounded() {
             let settings = frame(kind::SETTINGS, 0, 0, b"").repeat(1000);
             client.write_all(&settings).await.unwrap();
             assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
-            assert_eq!(server.connection.output().len(), before, "the server has read nothing");
+            assert_eq!(
+                server.connection.output().len(),
+                before,
+                "the server read although its output was full"
+            );
             return;
         }
     }
@@ -341,8 +345,8 @@ async fn a_connection_with_more_data_yields_after_a_bounded_number_of_reads() {
     assert_eq!(fill(&mut client), READ_BYTES * READS_PER_TURN_MAX as usize);
     // The task has woken itself, so it continues without a further event.
     let served = tokio::time::timeout(Duration::from_millis(100), &mut server).await;
-    assert!(served.is_err(), "the connection is still open");
-    assert_eq!(fill(&mut client), PIPE_BYTES, "all data was read in further turns");
+    assert!(served.is_err(), "the connection ended");
+    assert_eq!(fill(&mut client), PIPE_BYTES, "further turns did not read all data");
 }
 
 /// Tests that the memory does not grow if a client repeatedly opens streams, leaves them waiting for the window, and

@@ -151,7 +151,7 @@ async fn over_tls_the_content_type_selects_grpc_or_http() {
         ] {
             assert_eq!(serving.ask(true, http2, kind).await.as_deref(), Ok(expected), "{kind}");
         }
-        assert!(serving.ask(false, false, "").await.is_err(), "plaintext is refused");
+        assert!(serving.ask(false, false, "").await.is_err(), "plaintext was not refused");
     }
     let serving = Serving::start(&How::Tls, false, false);
     let alone = serving.ask(true, true, "application/json").await;
