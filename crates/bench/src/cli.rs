@@ -258,7 +258,7 @@ const KUBERNETES: Command<Leads> = Command {
             text(
                 "compact-every",
                 "5m",
-                "Interval between compactions; each compacts to the revision at the time of the previous one",
+                "Interval between compactions; each compacts to the revision that was current at the previous one",
             ),
         ],
         kubernetes,
@@ -420,7 +420,7 @@ impl Options {
         };
         let pid = |text: &String| {
             let number = parse_uint(text, 10).map_err(|reason| invalid("pid", text, &reason))?;
-            u32::try_from(number).map_err(|_| invalid("pid", text, "it is too large"))
+            u32::try_from(number).map_err(|_| invalid("pid", text, "the number is too large"))
         };
         let pids = given("pid").map(|_| matches.list("pid")).unwrap_or_default();
         Ok(Self {
@@ -502,7 +502,7 @@ fn bounded(matches: &Matches, name: &str, min: u64, max: u64) -> Result<u64, Str
     if (min..=max).contains(&value) {
         return Ok(value);
     }
-    Err(invalid(name, matches.text(name), &format!("it must be between {min} and {max}")))
+    Err(invalid(name, matches.text(name), &format!("the value must be between {min} and {max}")))
 }
 
 fn size(matches: &Matches, name: &str) -> usize {

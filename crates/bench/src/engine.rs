@@ -137,7 +137,7 @@ where
     let mut records = vec![Record::new(); kinds];
     let mut failure = None;
     for thread in threads {
-        match thread.join().expect("a thread does not panic") {
+        match thread.join().expect("no thread panics") {
             Ok(done) => merge(&mut records, &done),
             Err(error) => failure = failure.or(Some(error)),
         }

@@ -18,7 +18,7 @@ pub(crate) const MANUAL: Manual<Leads> = Manual {
     ],
     environment: &[
         "ETCDCTL_ENDPOINTS, ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_INSECURE_SKIP_TLS_VERIFY, \
-         ETCDCTL_USER and ETCDCTL_PASSWORD set the options of these names. An option takes precedence over its \
+         ETCDCTL_USER and ETCDCTL_PASSWORD set the corresponding options. An option takes precedence over its \
          variable.",
     ],
     exits: &[

@@ -230,7 +230,7 @@ impl Report {
         }
         if let Some(silence) = &self.longest_silence {
             let millis = silence.seconds * 1e3;
-            writeln!(out, "  silence     {millis:.1} ms at most between two successes")?;
+            writeln!(out, "  silence     at most {millis:.1} ms between two successes")?;
         }
         let own = self.generator_cpu_us_per_operation;
         writeln!(out, "  generator   {own:.1} us of CPU per operation")?;
@@ -240,7 +240,7 @@ impl Report {
         for pid in &self.ended {
             writeln!(
                 out,
-                "  server      process {pid}: has ended, so its CPU time and memory are unknown"
+                "  server      process {pid} has ended, so its CPU time and memory are unknown"
             )?;
         }
         Ok(())
@@ -315,7 +315,7 @@ impl std::fmt::Display for ServerPart {
         let megabytes = |bytes: u64| bytes as f64 / 1e6;
         write!(
             f,
-            "; memory {:.0} MB now ({:.0} own, {:.0} of files), {:.0} MB at most",
+            "; memory {:.0} MB at the end ({:.0} anonymous, {:.0} file-backed), {:.0} MB at its peak",
             megabytes(self.memory.resident_bytes),
             megabytes(self.memory.anonymous_bytes),
             megabytes(self.memory.file_bytes),
@@ -392,11 +392,11 @@ mod tests {
             "mixed: 2 clients on 1 connections",
             "cut short   the run was interrupted;",
             "3 in 2.00 s, 1 per second, 1 errors",
-            "process 8: has ended",
+            "process 8 has ended",
             "1 times: no (gRPC code 8)",
             "process 7: 30.0 us of CPU per operation (20.0 user, 10.0 system)",
-            "memory 3 MB now",
-            "12.5 ms at most between two successes",
+            "memory 3 MB at the end",
+            "at most 12.5 ms between two successes",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }

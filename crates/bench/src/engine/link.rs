@@ -278,7 +278,7 @@ pub(crate) fn call<Reply: prost::Message + Default>(
     request: &impl prost::Message,
 ) -> Result<Reply, BenchError> {
     let mut replies = calls(endpoints, token, path, std::slice::from_ref(request))?;
-    Ok(replies.pop().expect("one request has one reply"))
+    Ok(replies.pop().expect("each request receives one reply"))
 }
 
 /// Makes calls in parallel over one connection to the first endpoint that accepts it, and returns the replies in

@@ -399,7 +399,7 @@ impl<T> Connection<T> {
         payload: &[u8],
         each: &mut impl FnMut(Event<'_, T>),
     ) -> Result<(), WireError> {
-        let len = u32::try_from(payload.len()).expect("a frame's length has 24 bits");
+        let len = u32::try_from(payload.len()).expect("a frame length fits in 24 bits");
         self.received_bytes += len;
         if self.received_bytes >= WINDOW_REFILL_BYTES {
             put_window_update(0, self.received_bytes, &mut self.output);
@@ -432,7 +432,7 @@ impl<T> Connection<T> {
             (Some(http), None) if http != 200 => {
                 Status { code: UNKNOWN, message: format!("HTTP status {http}") }
             }
-            _ => Status { code: UNKNOWN, message: "the reply has no status".to_owned() },
+            _ => Status { code: UNKNOWN, message: "the response has no gRPC status".to_owned() },
         };
         each(Event::Closed { tag: stream.tag, status, reply_bytes: stream.reply_bytes });
     }

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_repeated_at_the_revision_that_the_conflict_returned() {
+    fn a_conflicting_update_is_retried_at_the_returned_revision() {
         let mut server = server(Duration::MAX / 4);
         let read = RangeResponse { kvs: vec![kv(b"k", 7, 1)], ..Default::default() };
         let state = State::ReadToChange { object: 5 };
