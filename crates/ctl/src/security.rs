@@ -103,12 +103,12 @@ mod tests {
         let words = ["--insecure-transport", "--insecure-skip-tls-verify=false", "--user="];
         let (code, printed) =
             run(&words, &[("ETCDCTL_INSECURE_DISCOVERY", "true"), ("ETCDCTL_CERT", "")]);
-        assert_eq!(code, exit::ERROR, "the call itself fails: {printed}");
+        assert_eq!(code, exit::ERROR, "the command did not fail with a call error: {printed}");
         assert!(!printed.contains("not supported"), "{printed}");
     }
 
     #[test]
-    fn missing_or_unpaired_files_exit_with_the_bad_arguments_code() {
+    fn missing_or_unpaired_tls_files_cause_the_bad_arguments_exit_code() {
         let dir = tempfile::tempdir().unwrap();
         let none = dir.path().join("none").display().to_string();
         let missing = format!("Error: open {none}: no such file or directory\n");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_of_flag_and_variable_is_reported_without_the_value() {
+    fn a_conflict_between_flag_and_variable_is_reported_without_the_value() {
         let (code, printed) = run(&["--password=SECRET"], &[("ETCDCTL_PASSWORD", "SECRET")]);
         assert_eq!(code, exit::ERROR);
         assert!(printed.contains("conflicting environment variable"), "{printed}");

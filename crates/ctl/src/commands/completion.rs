@@ -13,7 +13,7 @@ pub(crate) const COMPLETION: Command = Command {
     long: "\
 Prints a shell completion script for the tool. The following commands load it.
 
-Bash, for one session or for all:
+Bash, for the current session or for all sessions:
 
   source <(etcdctl completion bash)
   etcdctl completion bash > /etc/bash_completion.d/etcdctl
@@ -22,12 +22,12 @@ Zsh, with `autoload -U compinit; compinit` in ~/.zshrc:
 
   etcdctl completion zsh > \"${fpath[1]}/_etcdctl\"
 
-Fish, for one session or for all:
+Fish, for the current session or for all sessions:
 
   etcdctl completion fish | source
   etcdctl completion fish > ~/.config/fish/completions/etcdctl.fish
 
-PowerShell, for one session, or for all from a file that the profile sources:
+PowerShell, for the current session (for all sessions, save the script to a file and source it from the profile):
 
   etcdctl completion powershell | Out-String | Invoke-Expression
 

@@ -43,7 +43,7 @@ pub(crate) const DIFF: Command = Command {
 };
 
 const LONG: &str = "\
-Compares the keys of a cluster (the source) with those of another cluster, of a snapshot, or of a member's file
+Compares the keys in a cluster (the source) with the keys in another cluster, a snapshot, or a member's backend file
 (the destination), each at one revision. Each line of the output contains '-' and a key that exists only in
 the source, '+' and a key that exists only in the destination, or '~' and a key that differs, with the differences.
 Exits with 0 if there are no differences, with 1 if there are differences, and with 2 if the comparison failed.

@@ -11,8 +11,8 @@ pub(crate) const TOP: Command = Command {
     usage: "top [options]",
     short: "Continuously shows the members, requests and prefixes of a cluster",
     long: "Continuously shows the members, requests and prefixes of a cluster: full-screen on a terminal, as plain text
-if standard output is not a terminal, or as one JSON object per line with --write-out=json. Keys control the display; h
-lists them. etcdctl has no such command, but this one works with etcd 3.5 and later as well.
+if standard output is not a terminal, or as one JSON object per line with --write-out=json. Press h for a list of the
+keys that control the screen. etcdctl has no such command, but this one works with etcd 3.5 and later as well.
 
 The members are read from the member list of any member that responds. Rates and latencies are computed from the
 members' /metrics, if they serve /metrics on their client URLs. Request latencies are available from etcd 3.7, or with

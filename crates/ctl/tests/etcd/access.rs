@@ -194,7 +194,7 @@ fn users_and_roles_are_managed_as_in_etcdctl() {
 }
 
 #[test]
-fn protobuf_output_equals_that_of_etcdctl() {
+fn protobuf_output_matches_etcdctl() {
     let Some(bin) = bin_dir() else { return };
     let server = Server::start(&bin);
     for line in ["user add alice:SECRET", "role add r", "role grant-permission r read a --prefix"] {

@@ -97,10 +97,10 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("defrag", "health_and_status_are_printed_for_each_endpoint"),
     ("version", "local_commands_work_without_a_server"),
     ("help", "local_commands_work_without_a_server"),
-    ("options", "global_flags_equal_those_of_etcdctl"),
+    ("options", "global_flags_match_etcdctl"),
     ("completion", "quorate: tests/completion"),
     ("lease grant", "leases_are_granted_renewed_and_revoked"),
-    ("snapshot save", "saved_snapshots_are_accepted_by_the_tools_of_etcd"),
+    ("snapshot save", "etcd_tools_accept_saved_snapshots"),
     ("elect", "blackbox: tool_queues"),
     ("make-mirror", "blackbox: tool_checks"),
     ("diff", "blackbox: diff"),
@@ -310,7 +310,7 @@ fn output_follows_etcdctl_3_7_where_it_differs_from_3_5() {
 }
 
 #[test]
-fn global_flags_equal_those_of_etcdctl() {
+fn global_flags_match_etcdctl() {
     let Some(bin) = bin_dir() else { return };
     let server = Server::start(&bin);
     let flags = |text: String| -> BTreeSet<String> {

@@ -349,7 +349,7 @@ const LINES: &[&[&str]] = &[
 ];
 
 #[test]
-fn output_equals_that_of_etcdctl() {
+fn output_matches_etcdctl() {
     let Some(bin) = bin_dir() else { return };
     let mut pair = Pair::start(bin);
     for line in LINES {
@@ -387,7 +387,7 @@ fn transactions_are_parsed_and_printed_as_in_etcdctl() {
 }
 
 #[test]
-fn usage_errors_have_the_messages_of_etcdctl() {
+fn usage_errors_match_etcdctl() {
     let Some(bin) = bin_dir() else { return };
     let Pair { bin, theirs, ours, .. } = Pair::start(bin);
     // The usage text that follows differs between releases, so only the first line is compared.
@@ -442,7 +442,7 @@ fn leases_are_granted_renewed_and_revoked() {
 }
 
 #[test]
-fn saved_snapshots_are_accepted_by_the_tools_of_etcd() {
+fn etcd_tools_accept_saved_snapshots() {
     let Some(bin) = bin_dir() else { return };
     let server = Server::start(&bin);
     assert_eq!(server.ours(&["put", "k", "v"], "").code, 0);
