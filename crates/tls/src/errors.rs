@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tls_errors_have_the_messages_of_go() {
+    fn tls_errors_are_worded_as_in_go() {
         let at = |secs| UnixTime::since_unix_epoch(Duration::from_secs(secs));
         let expired = CertificateError::ExpiredContext { time: at(86_400), not_after: at(0) };
         for (error, words) in [

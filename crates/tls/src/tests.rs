@@ -235,7 +235,7 @@ async fn a_client_must_present_a_valid_certificate() {
 }
 
 #[tokio::test]
-async fn the_client_certificate_is_passed_to_services_if_required() {
+async fn client_certificates_are_passed_to_services_only_if_they_name_users() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let pair = files.pair("root", &client("root"));
@@ -288,14 +288,14 @@ async fn certificates_are_refused_once_the_revocation_list_contains_them() {
     let pair = files.pair("client", &Said { serial: 0xfe, ..client("") });
     let connector = Connector::new(files.connector(Some(pair))).unwrap();
     let is_let_in = async || handshake(&acceptor, &connector).await.1.is_ok();
-    assert!(!is_let_in().await, "the revoked certificates are unknown");
+    assert!(!is_let_in().await, "a certificate was accepted without a revocation list");
     std::fs::write(&list, files.revoke(0xff).der()).unwrap();
     assert!(is_let_in().await);
     std::fs::write(&list, files.revoke(0xfe).der()).unwrap();
     assert!(!is_let_in().await);
     let pem = format!("{}{}", files.revoke(0xff).pem().unwrap(), files.revoke(0xfe).pem().unwrap());
     std::fs::write(&list, pem).unwrap();
-    assert!(!is_let_in().await, "the second list counts too");
+    assert!(!is_let_in().await, "the second list in the file was ignored");
     // Invalid or incomplete content does not change the list in force.
     let whole = files.revoke(0xfe).pem().unwrap();
     for broken in ["nonsense", "", &whole[..whole.len() / 2]] {
@@ -417,7 +417,11 @@ async fn a_generated_self_signed_certificate_is_its_own_authority() {
     assert!(!handshake_succeeds(acceptor(pair.clone(), Some(check)), shown).await);
     let before = std::fs::read(&pair.cert).unwrap();
     assert_eq!(find_or_make(&folder, &["elsewhere"], 1).unwrap(), pair);
-    assert_eq!(std::fs::read(&pair.cert).unwrap(), before, "the existing certificate is reused");
+    assert_eq!(
+        std::fs::read(&pair.cert).unwrap(),
+        before,
+        "the existing certificate must be reused"
+    );
     assert!(matches!(find_or_make(&folder, &[], 0), Err(SelfSignedError::Validity)));
 }
 
@@ -472,9 +476,9 @@ async fn both_sides_reload_authorities_while_serving() {
     let (old, new) = (files.authority.pem(), others.authority.pem());
     assert!(is_let_in().await);
     trust(&[]);
-    assert!(is_let_in().await, "an unreadable file does not change the trusted authorities");
+    assert!(is_let_in().await, "an empty file must not change the trusted authorities");
     trust(&[&old[..old.len() / 2]]);
-    assert!(is_let_in().await, "an incomplete file does not change them either");
+    assert!(is_let_in().await, "an incomplete file must not change the trusted authorities");
     // The steps of a CA rotation: trust both CAs, present new certificates, trust only the new CA.
     trust(&[&old, &new]);
     assert!(is_let_in().await);
@@ -487,7 +491,7 @@ async fn both_sides_reload_authorities_while_serving() {
     trust(&[&new]);
     assert!(is_let_in().await);
     trust(&[&old]);
-    assert!(!is_let_in().await, "certificates signed by the other CA are no longer trusted");
+    assert!(!is_let_in().await, "a certificate signed by an untrusted CA was accepted");
 }
 
 #[tokio::test]
@@ -507,7 +511,7 @@ async fn the_earliest_expiry_of_the_revocation_lists_is_reported() {
     let before = (soon - DAY).duration_since(expiry.not_after).unwrap();
     assert!(before < Duration::from_secs(1), "{before:?}");
     std::fs::write(&list, "nonsense").unwrap();
-    assert_eq!(found(Part::Revocations), Some(expiry), "the previous list stays in force");
+    assert_eq!(found(Part::Revocations), Some(expiry), "the previous list must stay in force");
 }
 
 #[tokio::test]

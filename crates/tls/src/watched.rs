@@ -225,7 +225,7 @@ mod tests {
         assert_eq!((file.get().unwrap().as_str(), file.loads.get()), ("one", 2));
         std::fs::remove_file(&file.path).unwrap();
         assert_eq!(file.get().unwrap(), "one");
-        assert_ne!(file.logged_error(), Some(logged_error), "another error is logged");
+        assert_ne!(file.logged_error(), Some(logged_error), "the new error was not logged");
         file.write("two", 98);
         assert_eq!((file.get().unwrap().as_str(), file.logged_error()), ("two", None));
     }
