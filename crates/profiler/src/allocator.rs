@@ -17,7 +17,7 @@
 //! Storing the samples, and computing the profile from them (`heap`).
 #![expect(
     unsafe_code,
-    reason = "an allocator is unsafe by its trait, and no safe crate walks a stack without allocating"
+    reason = "the allocator trait is unsafe, and no safe crate walks a stack without allocating"
 )]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -64,7 +64,7 @@ fn memory_in_use_is_attributed_to_the_allocating_function() {
     assert_eq!((in_use, in_use_bytes), (objects, bytes));
     drop(held);
     let [_, after_bytes, _, in_use_after] = at(name, &heap_profile().since(&before));
-    assert_eq!((after_bytes, in_use_after), (bytes, 0), "no memory of the function is in use");
+    assert_eq!((after_bytes, in_use_after), (bytes, 0), "the function must have no memory in use");
     let read = decode(&during.encode(HeapView::Allocated));
     let types: Vec<_> =
         read.types.iter().map(|(what, unit)| (what.as_str(), unit.as_str())).collect();
