@@ -177,9 +177,9 @@ mod tests {
     use super::*;
 
     const FLAGS: &[Flag] = &[
-        Flag::text("write-out", "simple", "the form").short('w'),
+        Flag::text("write-out", "simple", "the format").short('w'),
         Flag { name: "endpoints", short: None, kind: Kind::List, default: "", usage: "where" },
-        Flag::bool("debug", "tell more"),
+        Flag::bool("debug", "print more"),
     ];
     const ROOT: Command<u8> = Command {
         usage: "tool",
@@ -231,7 +231,7 @@ mod tests {
         check("put --p", "--prefix\tbegin :4");
         check(
             "put --prefix=a --endpoints a --",
-            "--debug\ttell more --endpoints\twhere --write-out\tthe form --help\thelp for this command :4",
+            "--debug\tprint more --endpoints\twhere --write-out\tthe format --help\thelp for this command :4",
         );
         check("-w ", "fields json protobuf simple table :4");
         check("put --write-out=s", "simple :4");

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn flag_errors_have_the_texts_of_pflag() {
+    fn flag_errors_are_worded_as_in_pflag() {
         assert_eq!(error_text("--foo"), "unknown flag: --foo");
         assert_eq!(error_text("-iz"), "unknown shorthand flag: 'z' in -iz");
         assert_eq!(error_text("--endpoints"), "flag needs an argument: --endpoints");

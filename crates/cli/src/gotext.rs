@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn number_errors_have_the_texts_of_go() {
+    fn number_errors_are_worded_as_in_go() {
         assert_eq!(parse_int("-12", 10), Ok(-12));
         assert_eq!(parse_int("7B", 16), Ok(123));
         assert_eq!(parse_int("0x10", 0), Ok(16));

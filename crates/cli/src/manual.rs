@@ -134,13 +134,13 @@ mod tests {
                 usage: "get [options] <key>",
                 short: "Gets a key",
                 example: "  tool get \\a\n.b",
-                flags: &[Flag::bool("all", "all of them."), Flag::int("limit", "at most so many")],
+                flags: &[Flag::bool("all", "all of them."), Flag::int("limit", "maximum number")],
                 run: Some(|| {}),
                 ..Command::EMPTY
             },
             &Command {
                 usage: "member <subcommand>",
-                inherited: &[Flag::bool("quiet", "say little")],
+                inherited: &[Flag::bool("quiet", "print less")],
                 children: &[&Command {
                     usage: "list",
                     short: "Lists members",
@@ -161,7 +161,7 @@ mod tests {
         summary: "does this and that",
         description: &["One.", "'Two'."],
         environment: &["A_FLAG."],
-        exits: &[("0", "it is well.")],
+        exits: &[("0", "the command succeeded.")],
         see_also: &["other(1)"],
         root: &ROOT,
     };
@@ -200,7 +200,7 @@ Gets a key
 All of them.
 .TP
 .BI "\-\-limit " "number"
-At most so many.
+Maximum number.
 .SS "a tool member list"
 Lists members.
 .PP
@@ -209,7 +209,7 @@ One <line> each, `<x>`:
   tool list
 .TP
 .B \-\-quiet
-Say little.
+Print less.
 .SH "OPTIONS"
 Every command accepts these options.
 .TP
@@ -221,7 +221,7 @@ A_FLAG.
 .SH "EXIT STATUS"
 .TP
 .B 0
-it is well.
+the command succeeded.
 .SH "SEE ALSO"
 other(1)
 "#;
@@ -252,7 +252,7 @@ Gets a key
 | flag | |
 |---|---|
 | `--all` | All of them. |
-| `--limit number` | At most so many. |
+| `--limit number` | Maximum number. |
 
 ### `a tool member list`
 
@@ -266,7 +266,7 @@ One \<line> each, `<x>`:
 
 | flag | |
 |---|---|
-| `--quiet` | Say little. |
+| `--quiet` | Print less. |
 
 ## Options of every command
 
@@ -282,7 +282,7 @@ A_FLAG.
 
 | code | |
 |---|---|
-| 0 | it is well. |
+| 0 | the command succeeded. |
 "#;
         assert_eq!(MANUAL.markdown(), expected);
     }
