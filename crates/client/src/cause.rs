@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn system_errors_have_the_texts_of_go() {
+    fn system_errors_are_worded_as_in_go() {
         let place = Place::Host("127.0.0.1:1".to_owned());
         let refused = io::Error::from_raw_os_error(111);
         assert_eq!(
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn handshake_errors_have_the_texts_of_go() {
+    fn handshake_errors_are_worded_as_in_go() {
         let ended = io::Error::from(io::ErrorKind::UnexpectedEof);
         let error = io::Error::other(ConnectError::Handshake(ended));
         let as_grpc_go = not_connected(&Place::Host("a:1".to_owned()), &error);

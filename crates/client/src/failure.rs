@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_texts_equal_those_of_etcdctl() {
+    fn error_texts_match_etcdctl() {
         let text = |code, message: &str| status_text(&Status::new(code, message));
         let compacted = "etcdserver: mvcc: required revision has been compacted";
         assert_eq!(text(Code::OutOfRange, compacted), compacted);

@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn oversized_messages_return_the_errors_of_grpc_go() {
+    fn oversized_messages_return_grpc_go_errors() {
         let limits = Limits::new(20, 0).unwrap();
         assert!(limits.check_request(20).is_ok());
         let status = limits.check_request(30).unwrap_err();
