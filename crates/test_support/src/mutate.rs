@@ -111,7 +111,7 @@ fn read_samples(folder: &Path) -> Vec<(String, Vec<u8>)> {
         })
         .collect();
     samples.sort();
-    assert!(!samples.is_empty(), "{} has samples", folder.display());
+    assert!(!samples.is_empty(), "{} contains no samples", folder.display());
     samples
 }
 
