@@ -101,7 +101,7 @@ fn describe(history: &History) -> String {
 }
 
 #[test]
-fn small_histories_get_the_same_verdict_as_from_an_exhaustive_search() {
+fn an_exhaustive_search_reaches_the_same_verdict_on_small_histories() {
     let (mut good, mut bad) = (0, 0);
     for seed in 0..15_000 {
         let (mut history, mut random) = random_history(seed, Shape::SMALL);
