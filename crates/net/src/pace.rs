@@ -1,8 +1,7 @@
 //! Checks that a body keeps arriving while it is buffered.
 //!
-//! Until a body is complete, its received part occupies memory, or its request holds a permit. Therefore at least
-//! [`PERIOD_BYTES_MIN`] must arrive in each [`PERIOD`], so that a sender can hold shared resources only by sending
-//! data.
+//! Until a body is complete, its received part occupies memory, or its request holds a permit. A sender must not be
+//! able to hold these resources without sending data, so at least [`PERIOD_BYTES_MIN`] must arrive in each [`PERIOD`].
 //!
 //! # Not here
 //!
@@ -42,7 +41,7 @@ impl Pace {
         self.period_end
     }
 
-    /// Returns whether the body keeps arriving. If the current period is over, starts the next one.
+    /// Returns whether the body arrives fast enough. If the current period is over, starts the next period.
     pub fn is_kept(&mut self, now: Instant) -> bool {
         if now < self.period_end {
             return true;

@@ -54,7 +54,7 @@ fn keep_spare(mut buffer: Vec<u8>) {
 }
 
 /// Wraps a socket from which `prefix` was already read. Reads return the prefix first. The first result is for the
-/// protocol, the second for the task that polls it.
+/// protocol, the second for the task that polls the protocol.
 pub(super) fn wrap<T>(inner: T, prefix: Vec<u8>) -> (Buffered<T>, Outlet<T>) {
     let socket = Socket {
         inner,
@@ -108,7 +108,8 @@ impl<T: AsyncWrite + Send + Unpin + 'static> Outlet<T> {
 pub enum Written {
     /// The kernel has accepted all bytes.
     Complete,
-    /// The connection's task has to be woken. It sends the rest, or finds the error.
+    /// Some bytes are unsent, or the write has failed. The caller must wake the connection's task, which sends the
+    /// remaining bytes or finds the error.
     Partly,
     /// Nothing was written, because the connection's task runs or still has bytes to send.
     Busy,

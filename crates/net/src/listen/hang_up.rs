@@ -270,7 +270,7 @@ mod tests {
         assert!(gone.await.is_err());
     }
 
-    /// A service whose response never ends, and that limits how long its client may accept no data.
+    /// A service with an endless response and a limit on the time for which its client accepts no data.
     #[derive(Clone)]
     struct Endless;
 

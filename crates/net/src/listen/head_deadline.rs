@@ -3,8 +3,8 @@
 //! A connection may be idle between two requests for minutes, but a head must arrive quickly. The HTTP library has only
 //! one timer for both cases. This wrapper therefore observes the reads. The deadline starts with the first byte that
 //! arrives while no request is in progress, and ends when the service is called. Bytes that arrive during a request
-//! belong either to its body, which may take until the end of the response, or to the next request, which is not read
-//! before that.
+//! have no deadline. They belong to the body of that request, which may take until the end of the response, or to the
+//! next request, which is read only after the response.
 
 use std::future::Future;
 use std::io;
@@ -74,7 +74,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for HeadDeadline<T> {
 
 write_to_inner!(HeadDeadline);
 
-/// A service that counts its requests for the connection and adds the connection's properties to them.
+/// Wraps a service. Counts the connection's requests, and adds the connection's properties to each request.
 #[derive(Clone, Debug)]
 pub(super) struct Announcing<S> {
     pub(super) inner: S,

@@ -11,8 +11,8 @@
 //!   from one address.
 //! * The streams of a connection are limited to [`STREAMS_HELD_MAX`] if the flags set no limit.
 //! * The data of an HTTP/2 connection that waits to be sent is limited (`http2`). Received data that no service has
-//!   read is limited by the connection's window, which is small if too many connections have large windows. Services
-//!   count the data that they have read.
+//!   read is limited by the connection's window, which is small if too many connections have large windows. The
+//!   services account for the data that they have read.
 //! * [`ConnectionTimeouts`] limits the time until a connection's first bytes identify its protocol, and the time of
 //!   each HTTP/1 head. A head that starts to arrive during the previous request has the time limit of an idle
 //!   connection. An idle HTTP/2 connection has no time limit. It stays open while it answers pings and its permit is
@@ -94,12 +94,12 @@ const WINDOW_BYTES_MAX: usize = 1 << 30;
 /// Both receive windows of a connection once [`WINDOW_BYTES_MAX`] is used up. This is the default of HTTP/2.
 const SMALL_WINDOW_BYTES: u32 = (1 << 16) - 1;
 
-/// Maximum size of the headers of a request. Tokens have a few thousand bytes. Beyond the limit, the request is
-/// refused, and the connection of a client that sends twice as much is closed.
+/// Maximum size of the headers of a request, which may contain a token of a few thousand bytes. A request with larger
+/// headers is refused. If the headers exceed twice the limit, the connection is closed.
 const HEADER_LIST_BYTES_MAX: usize = 256 << 10;
 
 /// Maximum number of streams that a client may open and reset before they are processed. The limit is high because a
-/// client that cancels many calls together is not an attacker.
+/// client may cancel many calls at once without being an attacker.
 const STREAMS_GIVEN_UP_MAX: u32 = 1024;
 
 /// Minimum amount of data that the client of a closing connection must accept within one timeout. It exceeds the size
@@ -140,7 +140,7 @@ impl ConnectionTimeouts {
         Self { idle: Duration::from_secs(300), head: Duration::from_secs(10) };
 }
 
-/// The services of a listener. A protocol whose service is `None` is not answered.
+/// The services of a listener. A protocol whose service is `None` is not served.
 #[derive(Clone, Debug)]
 pub struct Services<G, H> {
     /// The service for connections with the HTTP/2 preface.
@@ -547,7 +547,8 @@ fn taken_apart<H: Http1Service>(
 
 /// Waits for the end of a connection that was asked to close. The connection is aborted if, for the length of one
 /// timeout, its client has no request in progress, starts no request and accepts fewer than [`TAKEN_BYTES_MIN`] bytes.
-/// Over HTTP/2, too, the last part of a response may still wait for the client after its request has ended.
+/// The bytes are checked because, over HTTP/2 as well, the last part of a response may still be waiting for the client
+/// after the request has ended.
 async fn end<T>(
     ending: impl Future<Output = Result<(), T>>,
     timeout: Option<Duration>,

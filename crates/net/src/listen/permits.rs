@@ -3,8 +3,8 @@
 //! Most connections are usually idle and may stay open. When a new connection waits for a permit, idle connections are
 //! asked to close. gRPC clients reconnect when they need to. A connection is idle if it has no request in progress and
 //! its activity has not changed since a check at least [`CLOSE_REQUEST_INTERVAL`] ago. The connection with the least
-//! recent check is checked first. No more connections are asked to close while at least as many are closing as are
-//! waiting.
+//! recent check is checked first. Another connection is asked to close only while fewer connections are closing than
+//! are waiting.
 //!
 //! # Bound
 //!

@@ -1,7 +1,7 @@
 //! Limits how often an HTTP/2 client may ping.
 //!
-//! Clients ping to check that the server is alive, but a ping costs the server as much as a request. grpc-go has rules
-//! against frequent pings, which its clients know: a client that violates the rules receives `too_many_pings` and
+//! Clients ping to check that the server is alive, but a ping costs the server as much as a request. This module has
+//! the same rules against frequent pings as grpc-go. A grpc-go client that violates them receives `too_many_pings` and
 //! halves its ping rate. A ping is early if the time since the previous ping is less than the floor, or less than two
 //! hours if no request is in progress. The third early ping closes the connection. Sending any part of a response
 //! resets the count of early pings.

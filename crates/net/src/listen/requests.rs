@@ -1,4 +1,4 @@
-//! Counts the requests to the HTTP endpoints on a connection, to determine whether it is idle.
+//! Counts the requests to the HTTP endpoints on a connection, to determine whether the connection is idle.
 //!
 //! A request is in progress until the body of its response is dropped, not just until the head is ready, because the
 //! streams between members are responses that start immediately and never end.

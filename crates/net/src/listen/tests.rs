@@ -321,7 +321,7 @@ async fn response_bytes_encoded_ahead_of_a_slow_client_are_bounded() {
     let mut read = 0;
     for _ in 0..10 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        // The last piece may exceed the limit, and one more is being written.
+        // The last piece may exceed the limit, and another piece is being written.
         let most = http2::OUTPUT_BYTES_MAX + WIRE_BYTES + 2 * Endless::PIECE.len();
         let ahead = usize::try_from(taken.load(Ordering::Relaxed)).unwrap() - read;
         assert!(

@@ -78,7 +78,7 @@ impl Delivery {
         true
     }
 
-    /// Ends the body with these fields.
+    /// Ends the body with these trailers.
     pub(super) fn end(&self, trailers: HeaderMap) {
         let mut inbox = self.0.lock();
         if inbox.state == State::Open {

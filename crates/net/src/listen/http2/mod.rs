@@ -52,7 +52,7 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 256 << 10;
 const READ_BYTES: usize = 64 << 10;
 /// Maximum number of reads of a connection before the other connections of its thread run.
 const READS_PER_TURN_MAX: u32 = 4;
-/// Minimum capacity for which an empty output buffer is returned to its thread.
+/// Minimum capacity at which the thread keeps an empty output buffer for reuse.
 const BUFFER_KEPT_BYTES: usize = 4 << 10;
 /// The interval at which the counts of idle frames and cancelled requests are halved.
 const FORGIVEN_EVERY: Duration = Duration::from_secs(1);

@@ -16,7 +16,7 @@ use super::body::Delivery;
 use super::ready::SlotWaker;
 use super::{CONTROL, Http2Service, Server, WholeCall};
 
-/// Maximum number of requests that are woken at a time when the connection's window opens.
+/// Maximum number of requests woken at once when the connection's window opens.
 const WOKEN_FOR_ROOM_MAX: usize = 16;
 
 pub(super) struct Slot<G: Http2Service> {
@@ -39,7 +39,8 @@ pub(super) enum Work<G: Http2Service> {
         body: G::ResponseBody,
         part: Bytes,
     },
-    /// The last part of a response body. If the call was complete, the trailers of a successful call follow.
+    /// The last part of a response body. `is_whole` means that it answers a complete call, so the trailers of a
+    /// successful call follow.
     Last {
         part: Bytes,
         is_whole: bool,
