@@ -17,12 +17,12 @@ const TICK_ERROR_MICROS: u64 = 3 * TICK_MICROS;
 pub(crate) struct Usage {
     pub(crate) user_micros: u64,
     pub(crate) system_micros: u64,
-    /// The sums over the threads that have not ended.
+    /// The CPU time and context switches of the threads that have not ended.
     threads: Threads,
     pub(crate) memory: Memory,
 }
 
-/// The sums over the threads of a process.
+/// CPU time and context switches, summed over the threads of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Threads {
     /// The CPU time, which is exact, unlike the ticks.

@@ -95,8 +95,8 @@ impl<T> Link<T> {
     }
 
     /// Writes pending output, waits for the socket or for `until`, and passes received events to `each`. Returns after
-    /// one round, whether or not data arrived. A lost connection is redialled in later rounds. Only a server that stays
-    /// unreachable and a refused login are errors.
+    /// one round, whether or not data arrived. A lost connection is redialled in later rounds. The only errors are a
+    /// server that stays unreachable and a refused login.
     pub(crate) async fn turn(
         &mut self,
         until: Instant,

@@ -23,7 +23,7 @@ pub(crate) fn run_streams(
     })
 }
 
-/// A client. `stream` is opened by its first request, and `started` is set while it waits for a reply.
+/// A client. Its first request opens `stream`. `started` is set while the client waits for a reply.
 #[derive(Default)]
 struct Client {
     stream: Option<StreamId>,

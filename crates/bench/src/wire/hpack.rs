@@ -73,7 +73,7 @@ impl Encoder {
             out.push(0x80 | index.to_le_bytes()[0]);
             return;
         }
-        // Encoded as a literal with incremental indexing. The name is a static index where one exists.
+        // The field is encoded as a literal with incremental indexing. Its name is a static index where one exists.
         let value = match literal {
             Literal::Path(path) => {
                 out.push(0x44);

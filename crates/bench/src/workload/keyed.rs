@@ -16,7 +16,7 @@ use crate::template::{KeySpace, Template, Values};
 pub(crate) enum Order {
     /// A random key among the first `count`.
     Random { count: u64 },
-    /// The keys in sequence, starting again after `count` keys.
+    /// The keys in sequence, returning to the first key after `count` keys.
     Sequential { count: u64 },
     /// The first key of each page of `stride` keys, starting with page `first` and wrapping around after `pages` pages.
     Pages { first: u64, pages: u64, stride: u64 },

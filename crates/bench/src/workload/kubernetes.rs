@@ -5,7 +5,8 @@
 //! # Invariants
 //!
 //! * An update is based on the object as it was read, because the transaction compares the object's revision. After a
-//!   conflict, the update is repeated on the object that the transaction returned, at most `ATTEMPTS_MAX` times.
+//!   conflict, the update is retried on the object that the transaction returned. After `ATTEMPTS_MAX` conflicts, it is
+//!   abandoned.
 //! * All pages of a list are read at the revision of the first page.
 //! * Every written value begins with the time of the write, and every successful write is counted, so that the run can
 //!   wait until watchers have received all events (`watch`).

@@ -44,7 +44,7 @@ impl Layout {
     }
 
     /// Returns the number of events that `writes` writes cause, if write `n` changes the key with number `n` modulo the
-    /// watched keys.
+    /// number of watched keys.
     pub(crate) fn events(&self, writes: u64) -> u64 {
         if self.prefix.is_some() {
             return writes * self.watchers;
@@ -148,7 +148,7 @@ pub(crate) fn run_watchers(
             result
         }
     });
-    // If a task did not start, it did not report its failure above.
+    // A task that could not start has not reported its failure above.
     board.failed.fetch_or(result.is_err(), Ordering::Relaxed);
     result
 }
