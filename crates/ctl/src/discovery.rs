@@ -1,9 +1,9 @@
 //! Finds endpoints through DNS SRV records (`--discovery-srv`), as `etcdctl` does.
 //!
 //! `_etcd-client-ssl._tcp.DOMAIN` lists members with TLS, and `_etcd-client._tcp.DOMAIN` lists members without TLS.
-//! Either record may be missing. DNS is not trustworthy: with `--insecure-discovery=false` the client connects only
-//! with TLS, and accepts only servers whose certificate is valid for the domain itself (see `security`), regardless of
-//! which hosts the records name.
+//! Either record may be missing. Because DNS is not trustworthy, with `--insecure-discovery=false` the client connects
+//! only with TLS, and accepts only servers whose certificate is valid for the domain itself (see `security`),
+//! regardless of which hosts the records name.
 
 use quorate_cli::gotext;
 use quorate_dns::Resolver;
@@ -42,7 +42,7 @@ impl Discovery {
         })
     }
 
-    /// Returns the name that server certificates must contain if it differs from the host name.
+    /// Returns the domain, if server certificates must be valid for the domain instead of the host name.
     pub(crate) fn name_in_certificates(&self) -> Option<String> {
         (!self.is_insecure_accepted).then(|| self.domain.clone())
     }

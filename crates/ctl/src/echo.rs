@@ -15,7 +15,7 @@ use rustix::termios::{
 /// The character that the interrupt key sends.
 const INTERRUPT: u8 = 3;
 
-/// Disables terminal echo until it is dropped.
+/// Disables terminal echo until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Hidden {
     /// Terminal modes to restore, if standard input is a terminal.

@@ -1,4 +1,4 @@
-//! Shows the progress of a long operation at a terminal: one line on standard error, which is erased afterwards.
+//! Shows the progress of a long operation on a terminal: one line on standard error, which is erased afterwards.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};

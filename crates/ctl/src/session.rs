@@ -342,7 +342,8 @@ fn settings(matches: &Matches) -> String {
 }
 
 /// Sets global flags from the environment. A variable that conflicts with a given flag ends the run. An unknown
-/// variable only causes a warning. An invalid value is ignored unless it may be a security setting.
+/// variable only causes a warning. An invalid value ends the run if the variable sets a security flag, and is ignored
+/// otherwise.
 fn read_env(
     matches: &mut Matches,
     env: &BTreeMap<String, String>,

@@ -22,7 +22,7 @@ pub(crate) const DEL: Command = Command {
     ..Command::EMPTY
 };
 
-/// Time in which the user can cancel the deletion of a range that was not confirmed with `--range`.
+/// Time for the user to cancel the deletion of a range if `--range` was not given.
 const SECOND_THOUGHT: Duration = Duration::from_secs(2);
 
 /// Options of `del`.

@@ -136,7 +136,7 @@ async fn compare(session: &Session) -> Result<Totals, Failure> {
     Ok(totals)
 }
 
-/// Number of keys between two checks of whether a progress update is due.
+/// Number of keys after which `diff` checks whether a progress update is due.
 const KEYS_BETWEEN_REPORTS: u64 = 1_000;
 
 /// Options for comparison and output.

@@ -176,7 +176,7 @@ fn put_request(names: &Names, key: &[u8], value: &[u8]) -> PutRequest {
     }
 }
 
-/// Returns the transactions that repeat these events: one per revision, or several if the revision has more than `most`
+/// Returns the transactions that apply these events: one per revision, or several if the revision has more than `most`
 /// changes or changes a key twice. A single transaction cannot change a key twice.
 fn batches(events: Vec<Event>, names: &Names, most: usize) -> Vec<Vec<RequestOp>> {
     let mut batches: Vec<Vec<RequestOp>> = Vec::new();

@@ -19,8 +19,7 @@ const ROOT: &str = "root";
 /// Range end of an open-ended range.
 const OPEN: &[u8] = b"\0";
 
-/// A reply about users or roles. A name before a response is the name of the user or role that the
-/// response is about.
+/// A reply about users or roles. A string before a response is the name of the user or role in the request.
 #[derive(Clone, Debug)]
 pub(crate) enum Access {
     Status(AuthStatusResponse),

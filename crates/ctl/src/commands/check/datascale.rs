@@ -43,8 +43,9 @@ const LOADS: [(u64, usize); 4] =
 const KEY_BYTES: usize = 512;
 const VALUE_BYTES: usize = 512;
 const METRIC: &str = "process_resident_memory_bytes ";
-/// Timeout for reading a member's metrics, and maximum size of the response.
+/// Timeout for reading a member's metrics.
 const METRICS_TIME: Duration = Duration::from_secs(30);
+/// Maximum size of a response with metrics, in bytes.
 const METRICS_BYTES_MAX: u64 = 64 << 20;
 
 async fn run(session: &Session) -> Result<(), Failure> {
