@@ -38,10 +38,11 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 const FIRST_ANSWER_TIME: Duration = Duration::from_secs(5);
 /// The maximum size of a `/metrics` response, in bytes.
 const METRICS_BYTES_MAX: u64 = 16 << 20;
-/// The interval at which leases are counted, the interval if there are many leases, and the number of leases that
-/// counts as many. Each count requires listing all leases.
+/// The interval at which leases are counted. Each count requires listing all leases.
 const LEASES_PERIOD: Duration = Duration::from_secs(10);
+/// The interval at which leases are counted if there are more than [`MANY_LEASES`].
 const MANY_LEASES_PERIOD: Duration = Duration::from_secs(120);
+/// The number of leases above which they are counted less often.
 const MANY_LEASES: u64 = 10_000;
 
 /// The name of a member that has not started yet.

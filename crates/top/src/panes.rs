@@ -84,13 +84,15 @@ fn role(role: &Role) -> Cell {
     }
 }
 
-/// Fraction of the quota in use from which the size is highlighted.
+/// Fraction of the quota in use above which the size is highlighted.
 const QUOTA_SHARE_MAX: f64 = 0.9;
 /// The number of entries above which a member's lag is highlighted.
 const LAG_MAX: u64 = 5_000;
-/// The latencies above which etcd's own alert rules fire.
+/// The latency of log syncs above which etcd's own alert rule fires.
 const FSYNC_SECS_MAX: f64 = 0.5;
+/// The latency of backend commits above which etcd's own alert rule fires.
 const COMMIT_SECS_MAX: f64 = 0.25;
+/// The latency of requests above which etcd's own alert rule fires.
 const REQUEST_SECS_MAX: f64 = 0.15;
 
 /// Draws the table of members: role, position in the log, sizes and rates.

@@ -22,9 +22,9 @@ use crate::key_range::{KeyRange, prefix_end};
 
 /// The maximum number of prefixes. A walk that reaches this number stops, and the note for the user reports this.
 pub(super) const PREFIXES_MAX: usize = 4096;
-/// The maximum number of keys in a page, and the target size of a page with its values. The size is estimated from the
-/// previous page.
+/// The maximum number of keys in a page.
 const PAGE_KEYS_MAX: usize = 32;
+/// The target size of the keys and values in a page. The number of keys to request is estimated from the previous page.
 const PAGE_BYTES: usize = 128 << 10;
 /// If at least this many consecutive keys have no full prefix, they are grouped by their common beginning.
 const STEM_KEYS_MIN: usize = 8;

@@ -107,8 +107,9 @@ pub(super) struct View {
     pub(super) interval: Duration,
 }
 
-/// The minimum and the maximum refresh interval that keys can set.
+/// The minimum refresh interval that keys can set.
 pub(super) const INTERVAL_MIN: Duration = Duration::from_millis(200);
+/// The maximum refresh interval that keys can set.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// The maximum length of a filter, in characters.
 const FILTER_MAX: usize = 60;

@@ -12,15 +12,16 @@ use crate::client::{Client, Repeat};
 use crate::failure::status_text;
 use crate::key_range::KeyRange;
 
-/// The minimum pause between two requests, and the factor by which a pause exceeds the duration of the request before
-/// it. Slow requests thus lead to long pauses.
+/// The minimum pause between two requests.
 const STEP_PAUSE: Duration = Duration::from_millis(100);
+/// The ratio of a pause to the duration of the preceding request or walk. Slow requests thus lead to long pauses.
 const STEP_PAUSE_FACTOR: u32 = 10;
 /// The minimum pause between two walks. After a slow walk, the pause is longer: a multiple of the duration of that
 /// walk.
 const WALK_PAUSE: Duration = Duration::from_secs(15);
-/// The pause after a failed request, and the pause after a refused request.
+/// The pause after a failed request.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a refused request.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// The timeout of a request.
 const ANSWER_TIME: Duration = Duration::from_secs(30);

@@ -14,14 +14,16 @@ use crate::client::Client;
 use crate::events::{Events, Leader, cancel_text};
 use crate::failure::status_text;
 
-/// The maximum number of events and of bytes in a window.
+/// The maximum number of events in a window.
 const EVENTS_MAX: usize = 5_000;
+/// The maximum number of bytes of events in a window.
 const BYTES_MAX: usize = 1 << 20;
 /// The minimum time between the starts of two watches if the first watch reached a limit. With authentication, each
 /// watch needs a login.
 const REST: Duration = Duration::from_secs(5);
-/// The pause after the cluster refuses the watch, and after any other error.
+/// The pause after the cluster has refused the watch.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+/// The pause after any other error.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Measures for how long the watch has been active since rates were last computed.
