@@ -161,8 +161,8 @@ fn matching(open: &[(i64, Vec<usize>)]) -> Result<Vec<usize>, i64> {
     let mut has: Vec<Option<usize>> = vec![None; open.len()];
     for (start, (revision, _)) in open.iter().enumerate() {
         let (free, path) = free_operation(open, &given, start).ok_or(*revision)?;
-        // Each position on the path is assigned the free operation, and the position before it is assigned the
-        // operation that becomes free.
+        // The last position on the path is assigned the free operation. The operation previously assigned to this
+        // position is passed to the position before it, and so on up to `start`.
         let mut next = Some(free);
         while let Some(operation) = next {
             let place = path[&operation];
@@ -200,8 +200,8 @@ fn free_operation(
     None
 }
 
-/// Describes a revision without a cause. The violation names the operations that would write this revision if they had
-/// not written another one.
+/// Describes a revision without a cause. The violation names the operations that would have written this revision if
+/// they had not written another one.
 fn unexplained(history: &History, revision: i64) -> Box<Violation> {
     const SUSPECTS_MAX: usize = 4;
     let events = history.event_log.events(revision);

@@ -94,7 +94,8 @@ impl EventLog {
         at.and_then(|at| self.revisions.get(at)).map_or(&[], Vec::as_slice)
     }
 
-    /// Records the events of the next revision, or compares them with the recorded events of an earlier revision.
+    /// Records the events of the next revision. If the revision is already recorded, compares the events with the
+    /// recorded events.
     ///
     /// # Errors
     ///

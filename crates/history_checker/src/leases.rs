@@ -96,9 +96,10 @@ pub(crate) fn check(
 
 /// A fact that an operation establishes about a lease.
 enum Fact {
-    /// The lease may exist. Its TTL in seconds is given if it is known.
+    /// The lease may exist. The value is its TTL in seconds, if the TTL is known.
     Granted(Option<i64>),
-    /// The lease is alive. If the operation renewed it, it stays alive for this many seconds from now on.
+    /// The lease is alive. If the operation renewed the lease, the value is the number of seconds for which the lease
+    /// lives after the call.
     Alive(Option<i64>),
     /// The lease may have been revoked.
     Revoked,

@@ -1,7 +1,7 @@
 //! The sequential model: a key-value store that executes one request at a time.
 //!
 //! The event log contains every past state of the store, so the model has no state of its own. It executes a request on
-//! the state at any revision, and returns the changes without making them.
+//! the state at any revision, and returns the changes without applying them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

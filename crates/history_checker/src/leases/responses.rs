@@ -1,4 +1,4 @@
-//! Checks what responses report about leases: the remaining time, the attached keys, and that a lease already exists.
+//! Checks what responses report about leases: the remaining time, the attached keys, and the existence of a lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 
