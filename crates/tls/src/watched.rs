@@ -20,7 +20,7 @@ use quorate_telemetry::log;
 
 use crate::material::MaterialError;
 
-/// Age from which the timestamps of a file are trusted. It is the coarsest supported resolution of file timestamps.
+/// Minimum age of a file whose timestamps are trusted: the coarsest supported resolution of file timestamps.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 /// Identifies a version of each file: device, inode, size, modification time and change time.
