@@ -1,8 +1,8 @@
 //! Takes a CPU profile, from its start to its encoded bytes.
 //!
 //! A separate recording thread creates a timer for every other thread of the process, and updates the timers regularly,
-//! because threads start and end. The thread also empties the sample buffer, unwinds the stacks, and finally looks up
-//! the symbols.
+//! because threads start and end. The recording thread also empties the sample buffer, unwinds the stacks, and finally
+//! looks up the symbols.
 //!
 //! # Invariants
 //!
@@ -94,7 +94,7 @@ impl CpuProfile {
     }
 }
 
-/// Keeps the sample buffer open until it is dropped.
+/// Keeps the sample buffer open until this value is dropped.
 struct OpenBuffer;
 
 impl OpenBuffer {
