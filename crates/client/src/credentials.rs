@@ -41,8 +41,8 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Creates credentials with a user name. The password is passed separately, follows the name and a colon, or is
-    /// requested from the user with `ask`.
+    /// Creates credentials with a user name. The password is passed separately, follows the name after a colon, or
+    /// is requested from the user with `ask`.
     pub fn login(
         user: &str,
         password: &str,

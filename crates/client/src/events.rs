@@ -17,7 +17,8 @@ use crate::{Client, Connection, as_grpc_go};
 
 /// The delay before a lost stream is reopened.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// The capacity of a stream's request queue. When the queue is full, it already contains progress requests.
+/// The capacity of a stream's request queue. A full queue already contains progress requests, so a further progress
+/// request can be dropped.
 const REQUESTS_MAX: usize = 4;
 const NO_LEADER: &str = "etcdserver: no leader";
 
