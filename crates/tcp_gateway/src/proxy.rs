@@ -24,7 +24,7 @@ use crate::dial::{address, connect};
 /// Pause after a connection could not be accepted, most likely because the process has run out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// One in this many connections goes to a member without a weight if other members have weights.
+/// If some members have weights, this fraction (1/N) of the connections goes to members without a weight.
 const WITHOUT_WEIGHT_ONE_IN: u64 = 100;
 
 #[derive(Debug)]
