@@ -6,8 +6,8 @@
 //! measure coverage, so the samples must contain every feature of the format.
 //!
 //! Each test defines its samples, and `UPDATE=1` writes them to their folder. Inputs found by a fuzzer are stored next
-//! to them. A failure prints its seed: `QUORATE_SEED=<seed>` starts with this seed, and `QUORATE_FUZZ_CASES` sets the
-//! number of cases to run.
+//! to them. A failure prints its seed. A test run with `QUORATE_SEED=<seed>` starts with this seed, and
+//! `QUORATE_FUZZ_CASES` sets the number of cases to run.
 //!
 //! # Not here
 //!
@@ -43,7 +43,8 @@ const NUMBERS: [u64; 14] = [
     u64::MAX,
 ];
 
-/// Runs a target on its samples and on `cases` inputs derived from them. The panic message names the failing input.
+/// Runs a target on its samples and on `cases` inputs derived from them. If the target panics, prints the failing input
+/// on standard error.
 pub fn bounded(target: &str, samples: &[(&str, Vec<u8>)], cases: u64, check: impl Fn(&[u8])) {
     let folder = seeds_folder(target);
     if std::env::var_os("UPDATE").is_some() {
@@ -64,7 +65,7 @@ pub fn bounded(target: &str, samples: &[(&str, Vec<u8>)], cases: u64, check: imp
     }
 }
 
-/// Runs the target on an input, and names the input if the target panics.
+/// Runs the target on an input. If the target panics, prints and stores the input.
 fn attempt(name: &str, input: &[u8], check: &impl Fn(&[u8])) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(input))) {
         let hex: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -175,7 +176,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut SplitMix64) {
     }
 }
 
-/// Returns a random length of at most `room`, which is usually short.
+/// Returns a random length, usually a short one, of at most `room`.
 fn span(room: usize, random: &mut SplitMix64) -> usize {
     let bound = if random.below(4) == 0 { room } else { room.min(16) };
     random.position(bound + 1)
