@@ -16,9 +16,9 @@ pub const QUORATE_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The compiler, reported where etcd reports its Go version.
 pub const COMPILER: &str = concat!("rustc-", env!("CARGO_PKG_RUST_VERSION"));
 
-/// Returns the version that a member reports. A member that is held back to an older version reports that version to
-/// its peers, which agree on the lowest version of all members, and to clients, which derive the supported requests
-/// from it.
+/// Returns the version that a member reports. A member held back to an older version reports that version to its peers,
+/// which agree on the lowest version of all members. It also reports that version to clients, which derive the
+/// supported requests from it.
 pub fn reported_version(held: Option<Version>) -> String {
     match held {
         Some(held) if held < Version::OWN => held.to_string(),
