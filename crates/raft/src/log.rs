@@ -317,7 +317,7 @@ impl<S: Storage> RaftLog<S> {
         self.applying = self.applying.max(index);
         assert!(
             self.applying <= self.committed,
-            "applied <= applying <= committed: otherwise an entry would be applied that another leader can replace"
+            "applied <= applying <= committed: otherwise an entry that another leader can replace would be applied"
         );
         self.applying_bytes = self.applying_bytes.saturating_sub(bytes);
         self.is_applying_paused = self.applying_bytes >= self.applying_bytes_max;

@@ -37,7 +37,9 @@ impl<S: Storage> Raft<S> {
                 return false;
             }
             Err(error) => {
-                panic!("the storage of a compacted log returns a snapshot, not the error: {error}")
+                panic!(
+                    "the storage of a compacted log returned an error instead of a snapshot: {error}"
+                )
             }
         };
         assert!(

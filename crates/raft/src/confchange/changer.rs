@@ -189,7 +189,7 @@ impl Changer {
         for (id, progress) in &self.progress {
             assert!(
                 progress.is_learner == learners.contains(id),
-                "a progress entry is marked as a learner exactly if its member is a learner: otherwise a learner \
+                "a progress entry is marked as a learner if and only if its member is a learner: otherwise a learner \
                  could campaign"
             );
         }

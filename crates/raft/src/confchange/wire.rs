@@ -24,7 +24,7 @@ pub enum DecodeError {
     #[error("membership change: {0}")]
     Malformed(#[from] Malformed),
     /// A field has an invalid wire type.
-    #[error("membership change: field {field} has wire type {wire_type}")]
+    #[error("membership change: field {field} has the wrong wire type {wire_type}")]
     WireType {
         /// The field's number.
         field: u32,
@@ -155,7 +155,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn conf_change_bytes_equal_those_of_etcd() {
+    fn conf_changes_are_encoded_as_in_etcd() {
         let add = ConfChange { node_id: 1, context: "ctx".into(), ..ConfChange::default() };
         assert_eq!(encode_v1(&add).as_ref(), b"\x10\x00\x18\x01\x22\x03ctx");
         let remove = ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 300, ..add.clone() };

@@ -531,7 +531,7 @@ fn heartbeat_response_echoes_any_context() {
 }
 
 #[test]
-fn repeated_acknowledgements_are_skipped_only_for_a_new_commit_index() {
+fn a_repeated_acknowledgement_is_skipped_only_if_the_commit_index_rises() {
     let config = Config { skip_repeated_acknowledgements: true, ..config() };
     let mut node = Node::new(config, storage(&[1, 2, 3])).unwrap();
     let mut acknowledged = |message: Message| {

@@ -135,7 +135,7 @@ fn probing_resumes_after_the_snapshot_index() {
 }
 
 #[test]
-fn displayed_progress_lists_only_unusual_properties() {
+fn displayed_progress_lists_only_flags_that_are_set() {
     let mut progress = replicating(5, 10);
     assert_eq!(progress.to_string(), "StateReplicate match=5 next=10 inactive");
     progress.is_recently_active = true;

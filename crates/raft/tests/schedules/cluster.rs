@@ -329,7 +329,7 @@ impl Cluster {
             let described = format!("{message:?}");
             match node.step(message) {
                 Ok(()) | Err(StepError::ProposalDropped | StepError::PeerNotFound) => {}
-                Err(error) => panic!("{error}: {described} at {to}"),
+                Err(error) => panic!("member {to} refused {described}: {error}"),
             }
         });
         self.observe(to);

@@ -35,7 +35,7 @@ impl History {
             return;
         }
         let leader = *self.leaders.entry(term).or_insert(node.id());
-        assert_eq!(leader, node.id(), "election safety: one leader in term {term}");
+        assert_eq!(leader, node.id(), "election safety is violated: term {term} has two leaders");
         // A leader of an earlier term may lack an entry that a later leader has committed.
         let is_latest = self.leaders.last_key_value().is_some_and(|(last, _)| *last == term);
         if is_latest {
@@ -46,7 +46,7 @@ impl History {
     fn check_completeness(&self, node: &Node<MemoryStorage>) {
         for (index, entry) in self.applied.range(node.storage().first_index()..) {
             let own = node.term_at(*index);
-            assert_eq!(own, Some(entry.term), "leader completeness at index {index}");
+            assert_eq!(own, Some(entry.term), "leader completeness is violated at index {index}");
         }
     }
 
@@ -59,14 +59,15 @@ impl History {
             assert!(entry.term >= previous.term, "terms never decrease along a log");
             let key = (entry.term, entry.index);
             let known = self.written.entry(key).or_insert((entry.clone(), previous.term));
-            assert_eq!(*known, (entry.clone(), previous.term), "log matching at {key:?}");
+            let own = (entry.clone(), previous.term);
+            assert_eq!(*known, own, "log matching is violated at {key:?}");
             previous = entry.id();
         }
     }
 
     pub(crate) fn observe_apply(&mut self, entry: &Entry) {
         let known = self.applied.entry(entry.index).or_insert_with(|| entry.clone());
-        assert_eq!(known, entry, "state machine safety at index {}", entry.index);
+        assert_eq!(known, entry, "state machine safety is violated at index {}", entry.index);
     }
 
     pub(crate) fn observe_read(&mut self, context: Bytes) {
