@@ -141,7 +141,7 @@ fn put_value(
         }
         (Kind::Bytes, Value::Bytes(bytes)) => put_base64(bytes, json),
         (kind, Value::Varint(number)) => put_number(kind, *number, json),
-        _ => unreachable!("the type was checked"),
+        _ => unreachable!("the caller has checked the wire type"),
     }
     Ok(())
 }
@@ -150,7 +150,7 @@ fn put_number(kind: &Kind, number: u64, json: &mut Vec<u8>) {
     let signed = number.cast_signed();
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "readers use only the lower bits of a longer number"
+        reason = "protobuf readers use only the lower 32 bits of a longer number"
     )]
     let (short, short_signed) = (number as u32, number as i32);
     let written = match kind {
