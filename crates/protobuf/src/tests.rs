@@ -39,7 +39,7 @@ proptest! {
     }
 
     #[test]
-    fn varints_equal_those_decoded_by_a_naive_decoder(bytes in vec(prop_oneof![any::<u8>(), 0x80_u8..], 0..14)) {
+    fn varint_decoding_matches_a_naive_decoder(bytes in vec(prop_oneof![any::<u8>(), 0x80_u8..], 0..14)) {
         let mut rest = &bytes[..];
         let read = take_varint(&mut rest).ok().map(|value| (value, bytes.len() - rest.len()));
         prop_assert_eq!(read, naive_varint(&bytes));
