@@ -3,8 +3,8 @@
 //!
 //! It prints the processor time of one thread in microseconds.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark may fail")]
-#![expect(clippy::print_stdout, reason = "a benchmark prints")]
+#![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
+#![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
 use std::hint::black_box;
 use std::task::{Context, Poll, Waker};

@@ -5,8 +5,8 @@
 //! operations, without waiting for the disk. The results exclude the time of the commits unless their labels say
 //! otherwise.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark may fail")]
-#![expect(clippy::print_stdout, reason = "a benchmark prints")]
+#![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
+#![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Clock {
 
 fn report(what: &str, count: usize, started: &Clock) {
     let seconds = started.elapsed();
-    println!("{what:40} {:9.3} us   ({seconds:.3} s in all)", seconds * 1e6 / count as f64);
+    println!("{what:50} {:9.3} us   ({seconds:.3} s in all)", seconds * 1e6 / count as f64);
 }
 
 struct Load {
@@ -144,7 +144,7 @@ fn puts(load: &mut Load, keys: &[Vec<u8>], base: usize) {
         load.put(key);
     }
     report(
-        "put of a new key, published every 100",
+        "put of a new key, 100 puts per publication",
         count,
         &started.without(&mut load.commit_seconds),
     );
@@ -155,7 +155,7 @@ fn puts(load: &mut Load, keys: &[Vec<u8>], base: usize) {
         for _ in 0..count / 4 {
             load.put(&keys[random.position(count)]);
         }
-        let what = format!("put of an old key, published every {publish_each}");
+        let what = format!("put of an existing key, {publish_each} puts per publication");
         report(&what, count / 4, &started.without(&mut load.commit_seconds));
     }
     println!("memory: {} MB", resident_mb() - base);

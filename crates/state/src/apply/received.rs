@@ -41,10 +41,10 @@ pub enum ReceivedFault {
     #[error(transparent)]
     Unreadable(#[from] Fault),
     /// The members in the image cannot be read.
-    #[error("the members cannot be read: {0}")]
+    #[error("the members in the database file cannot be read: {0}")]
     Members(#[from] RecoverError),
     /// The members in the snapshot cannot be read.
-    #[error("the members of the snapshot cannot be read: {0}")]
+    #[error("the members in the snapshot cannot be read: {0}")]
     Tree(#[from] V2Error),
     /// The version in the image cannot be read.
     #[error(transparent)]

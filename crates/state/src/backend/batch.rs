@@ -51,7 +51,7 @@ impl Batch {
         let (key, value) = (key.into(), value.into());
         assert!(
             bucket != Bucket::Key,
-            "records are put by revision: otherwise an invalid key in their bucket would make the next start fail"
+            "records are put by revision: otherwise an invalid key could prevent this member from restarting"
         );
         self.byte_count += key.len() + value.len();
         self.operations.push(Operation::Put(bucket, key, value));

@@ -289,7 +289,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn expired_leases_equal_those_found_by_a_scan_of_all_leases(steps in prop::collection::vec(step(), 1..120)) {
+    fn the_expiry_queue_finds_the_same_leases_as_a_full_scan(steps in prop::collection::vec(step(), 1..120)) {
         let mut lessor = lessor(LessorOptions::default());
         let leases = lessor.reader();
         let mut model: BTreeMap<i64, ModelLease> = BTreeMap::new();

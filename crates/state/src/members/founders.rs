@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn founder_ids_and_entries_equal_those_of_etcd() {
+    fn founders_have_the_same_ids_and_entries_as_in_etcd() {
         let founders = Founders::new(
             [("default", vec!["http://localhost:2380".to_owned()])],
             super::super::CLUSTER_TOKEN_DEFAULT,

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_loaded_without_its_record_can_be_deleted_or_loaded_with_it() {
+    fn a_key_loaded_without_its_record_can_be_deleted_or_completed() {
         let mut store = Store::working_set(10, -1, StoreOptions::default());
         let facts = |key| LoadedVersion::Facts {
             key,

@@ -678,7 +678,7 @@ impl State {
     /// Makes a group live once every event up to the current revision is queued for it. The group
     /// may be merged into another one.
     pub(super) fn go_live(&mut self, handle: Handle) {
-        let group = self.groups.get(handle).expect("a group that goes live still exists");
+        let group = self.groups.get(handle).expect("a group that becomes live still exists");
         let from = if group.from <= self.current { 0 } else { group.from };
         let key = GroupKey { entry: group.entry, options: group.options, from, next: 0 };
         let (stream, count, last_events) = (group.stream, group.watch_ids.len(), group.last_events);

@@ -159,7 +159,7 @@ impl Queue {
         }
         assert!(
             state.control_count <= state.items.len(),
-            "replies are counted while they wait: otherwise events would be refused forever"
+            "replies are counted while they are queued: otherwise events would be refused forever"
         );
         assert!(
             !state.items.is_empty() || (state.bytes, state.event_count) == (0, 0),

@@ -82,7 +82,7 @@ fn invalid_transaction_structures_are_refused() {
 }
 
 #[test]
-fn the_operations_of_nested_transactions_are_bounded() {
+fn the_number_of_operations_in_nested_transactions_is_limited() {
     let lists = |count: usize, length: usize| -> Vec<Op> {
         (0..count)
             .map(|list| {

@@ -77,7 +77,7 @@ fn overlap_checks_of_nested_transactions_have_near_linear_cost() {
 }
 
 #[test]
-fn checks_of_puts_that_keep_their_value_have_near_linear_cost() {
+fn checks_of_puts_with_ignore_value_have_near_linear_cost() {
     is_near_linear(400, |size| {
         let mut log = Log::new();
         for at in 0..size {
@@ -120,7 +120,7 @@ fn leased_keys(size: usize) -> Log {
 }
 
 #[test]
-fn permission_checks_for_a_lease_of_many_keys_have_near_linear_cost() {
+fn permission_checks_for_a_lease_with_many_keys_have_near_linear_cost() {
     is_near_linear(200, |size| {
         let log = leased_keys(size);
         let puts = (0..size)

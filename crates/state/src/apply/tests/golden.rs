@@ -104,7 +104,7 @@ fn said_members(golden: &Golden) -> Vec<Member> {
 }
 
 #[test]
-fn recovered_keys_and_leases_equal_those_that_etcd_returned() {
+fn recovered_keys_and_leases_match_the_responses_of_etcd() {
     for golden in goldens() {
         let state = snapshot(&golden);
         let name = &golden.name;
@@ -137,7 +137,7 @@ fn recovered_keys_and_leases_equal_those_that_etcd_returned() {
 }
 
 #[test]
-fn recovered_members_and_ids_equal_those_that_etcd_returned() {
+fn recovered_members_and_ids_match_the_responses_of_etcd() {
     for golden in goldens() {
         let mut state = snapshot(&golden);
         let said = said_members(&golden);
@@ -190,7 +190,7 @@ fn user_rows(db: &Path) -> Vec<(Bytes, Bytes)> {
 }
 
 #[test]
-fn recovered_users_and_roles_equal_those_that_etcd_returned() {
+fn recovered_users_and_roles_match_the_responses_of_etcd() {
     for golden in goldens() {
         let db = golden.folder.path().join("data/member/snap/db");
         let rows = user_rows(&db);
