@@ -155,7 +155,7 @@ pub fn read(keys: &Keys, token: &str) -> Option<Claims> {
     })
 }
 
-/// Parses a number. Go uses only the integer part. Negative numbers are invalid.
+/// Parses the revision in a token. As in Go, the fraction of a number is dropped. A negative number is invalid.
 fn revision(claim: &Value) -> Option<u64> {
     claim.as_u64().or_else(|| {
         let number = claim.as_f64().filter(|number| *number >= 0.0)?;
@@ -163,7 +163,7 @@ fn revision(claim: &Value) -> Option<u64> {
     })
 }
 
-/// Parses a time. A missing time means that there is no limit. An invalid time makes the token invalid.
+/// Parses a time in a token. If the time is missing, there is no limit. An invalid time makes the token invalid.
 #[expect(
     clippy::option_option,
     reason = "a missing, an invalid and a valid time are different results"

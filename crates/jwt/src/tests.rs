@@ -118,7 +118,7 @@ fn a_token_cannot_choose_the_signature_method() {
     }
 }
 
-/// Creates a token with these claims, as anyone with the key can.
+/// Creates a token with arbitrary claims. Anyone who has the key can create such a token.
 fn written(keys: &Keys, claims: &str) -> String {
     let encode = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
     let signed = format!("{}.{}", encode(r#"{"alg":"HS256"}"#), encode(claims));
