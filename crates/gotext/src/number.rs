@@ -77,8 +77,8 @@ pub fn parse_int(text: &str, base: u32) -> Result<i64, NumberError> {
     value.ok_or(NumberError::Range)
 }
 
-/// Returns whether underscores are only between digits, or between a prefix and the first digit. As in Go's source,
-/// they are valid only with base 0.
+/// Returns whether every underscore separates two digits, or a prefix and the first digit, as in Go's integer literals.
+/// The caller allows underscores only with base 0.
 fn underscores_separate(digits: &str, prefixed: bool) -> bool {
     let leads = digits.starts_with('_');
     !(leads && !prefixed || digits.ends_with('_') || digits.contains("__"))
