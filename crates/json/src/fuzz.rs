@@ -1,11 +1,11 @@
-//! Fuzz target: splitting of request bodies into values, and their conversion.
+//! Fuzz target: splits request bodies into JSON values, and converts the values to messages and back.
 
 use crate::schema::{METHODS, message};
 use crate::{Values, read, write};
 
-/// Processes arbitrary bytes as a body. The first byte selects the method, and the second byte selects the length of
-/// the pieces in which the body arrives. The values must not depend on the pieces. Each value must be converted or
-/// refused. A converted message must be the same after it is written as JSON and read again.
+/// Processes arbitrary bytes as a request. The first byte selects the method, and the second byte selects the length of
+/// the pieces in which the body arrives. The values found in the body must not depend on this length. Each value must
+/// be converted or refused. A converted message must be the same after it is written as JSON and read again.
 pub fn body(data: &[u8]) {
     let [method, piece, body @ ..] = data else { return };
     let of = message(METHODS[usize::from(*method) % METHODS.len()].input);
@@ -55,7 +55,7 @@ mod tests {
 
     use crate::schema::METHODS;
 
-    /// Returns the fuzz input for a method and a body in pieces of three bytes.
+    /// Returns the fuzz input for a method and a body that arrives in pieces of three bytes.
     fn sample(method: &str, body: &str) -> Vec<u8> {
         let position = METHODS.iter().position(|one| one.name == method).unwrap();
         [&[u8::try_from(position).unwrap(), 3], body.as_bytes()].concat()

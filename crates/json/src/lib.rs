@@ -1,11 +1,11 @@
 //! Converts messages of the public API to JSON and back, for the JSON gateway.
 //!
-//! The code does not handle any message individually. A table, generated from the `.proto` files, lists the request and
-//! response of every method and the fields of every message. With this table, JSON is converted to the wire format and
-//! back without an intermediate message.
+//! No message has code of its own. A table, generated from the `.proto` files, lists the request and response of every
+//! method and the fields of every message. With this table, JSON is converted to the wire format and back without an
+//! intermediate representation.
 //!
-//! The rules are those of protobuf's JSON mapping, as Go's library applies them in etcd 3.7 (`protojson`): output uses
-//! the names in the `.proto` files, and input accepts those names and their camel case forms; 64-bit numbers are
+//! The conversion follows protobuf's JSON mapping, as implemented by the Go library in etcd 3.7 (`protojson`): output
+//! uses the names in the `.proto` files, and input accepts those names and their camel case forms; 64-bit numbers are
 //! written as strings; unset fields are omitted; unknown fields and enum names are ignored.
 //!
 //! # Bounds

@@ -2,7 +2,7 @@
 //!
 //! The input was returned by [`Values`](crate::Values), so it is valid JSON. This module checks that it matches the
 //! message. The length of a message is known only after the message is written, so space for the longest length is
-//! reserved before the message. Readers of the wire format accept lengths that are longer than necessary.
+//! reserved before the message. Readers of the wire format accept lengths that use more bytes than necessary.
 
 use std::borrow::Cow;
 

@@ -39,7 +39,7 @@ fn quoted(byte: u8) -> String {
     }
 }
 
-/// The element expected next.
+/// The state of the scanner: the element expected next or, within a number, the part that was read last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Value,
@@ -150,7 +150,8 @@ impl Values {
         Ok(None)
     }
 
-    /// Returns the last value at the end of the body, because a number may end only there.
+    /// Ends the body. Returns the last value if it is a number, because only the end of the body shows that the number
+    /// is complete.
     pub fn finish(&mut self) -> Result<Option<Bytes>, SyntaxError> {
         if !self.has_begun {
             return Ok(None);
