@@ -18,7 +18,7 @@
 //!
 //! # Not here
 //!
-//! The meaning of fields, and messages without these requirements, whose code is generated (crate `quorate-api`).
+//! The meaning of fields, and messages whose exact bytes do not matter: their code is generated (crate `quorate-api`).
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
 mod read;
