@@ -9,7 +9,7 @@ use crate::message::Message;
 #[derive(Debug, Default)]
 pub(crate) struct OnAdvance {
     pub(crate) is_awaited: bool,
-    /// Messages to this member that attest to written data, and the report of the write.
+    /// Messages in which this member attests to its own writes, and the report of the write.
     pub(crate) messages: Vec<Message>,
     pub(crate) applied: Option<Applied>,
 }

@@ -141,8 +141,8 @@ impl ConfChangeV2 {
         }
     }
 
-    /// Returns whether the change only leaves a joint configuration. Proposals are checked with this method only, which
-    /// ignores the transition. [`passage`](Self::passage) also takes the transition into account.
+    /// Returns whether the change only leaves a joint configuration. Proposals are checked only with this method, which
+    /// ignores their transition. [`passage`](Self::passage) also takes the transition into account.
     pub(crate) fn is_leave_request(&self) -> bool {
         self.changes.is_empty()
     }

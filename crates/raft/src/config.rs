@@ -48,7 +48,7 @@ pub struct Config {
     /// Whether followers drop proposals instead of forwarding them to the leader.
     pub disable_proposal_forwarding: bool,
     /// Whether membership changes are proposed without a check against the current configuration.
-    /// Only for applications that check elsewhere: an invalid change fails when it is applied.
+    /// This is only for applications with checks of their own, because an invalid change fails when it is applied.
     pub disable_conf_change_validation: bool,
     /// Whether a leader that leaves the group, or becomes a learner, steps down at once.
     pub step_down_on_removal: bool,

@@ -163,7 +163,7 @@ impl<S: Storage> Raft<S> {
         );
     }
 
-    /// Makes a leader without a quorum step down, because another leader may have a quorum.
+    /// Steps down if this leader no longer has an active quorum, because another leader may have one.
     pub(crate) fn handle_check_quorum(&mut self) {
         if !self.tracker.is_quorum_active() {
             note!(

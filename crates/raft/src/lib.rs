@@ -6,8 +6,8 @@
 //!
 //! Every member keeps a **log** of entries. Each entry is created in a **term** by the leader of that term; a term has
 //! at most one leader. An entry is identified by its term and index. If two logs contain the same entry, they are equal
-//! up to that entry. A member applies the entries of its log to a state machine, in order, but only the **committed**
-//! entries: those that every future leader is certain to have.
+//! up to that entry. An entry is **committed** once every future leader is certain to have it. A member applies the
+//! committed entries of its log to a state machine, in order.
 //!
 //! *Elections.* A follower that receives no message from a leader for some time requests votes from
 //! the voters in a new term. A voter votes once per term, and only for a candidate whose log is at
@@ -89,8 +89,8 @@
 //!   to such a leader forever. A term so high that no election could follow it is refused too.
 //! * The only voter of a group delays reads until it has committed an entry of its term. A leader
 //!   that has left the group does not answer reads for the remaining voter.
-//! * A refused proposal has no effect: it does not block membership changes until later entries are
-//!   applied.
+//! * A refused proposal has no effect. In etcd's library, a refused membership change blocks further changes until
+//!   later entries are applied.
 //! * A transfer request forwarded by a former leader is dropped instead of being forwarded again.
 //! * With [`Config::skip_repeated_acknowledgements`], a follower does not respond to an append that only raises the
 //!   commit index.

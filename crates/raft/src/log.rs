@@ -180,8 +180,8 @@ impl<S: Storage> RaftLog<S> {
         let bytes = encoded_bytes(&entries);
         if bytes < bytes_max {
             let rest = self.unstable.slice(boundary, hi, bytes_max - bytes);
-            // A slice always contains its first entry, even if that entry does not fit. Here, other entries precede
-            // that entry, so it must be dropped if it does not fit.
+            // A slice contains its first entry even if the entry does not fit. This slice continues other entries, so
+            // it must not be used if its first entry does not fit.
             if rest.len() > 1 || bytes + encoded_bytes(&rest) <= bytes_max {
                 entries.extend(rest);
             }

@@ -78,7 +78,7 @@ impl AddAssign<u64> for LogIndex {
     }
 }
 
-/// Subtracting an index returns the distance from it. The subtracted index must not be greater.
+/// Subtracting one index from another returns the distance between them. The subtracted index must not be greater.
 impl Sub for LogIndex {
     type Output = u64;
 

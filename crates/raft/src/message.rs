@@ -69,9 +69,9 @@ pub enum MessageKind {
     TimeoutNow = 14,
     /// Request for a read index. The data of the only entry is the request's context.
     ReadIndex = 15,
-    /// Response to `ReadIndex`: `index` is the read index, and the only entry is the one from the request.
+    /// Response to `ReadIndex`: `index` is the read index, and the only entry is the entry of the request.
     ReadIndexResponse = 16,
-    /// Like `Vote`, for a term that no member has entered yet.
+    /// Like `Vote`, but for a term that no member has entered yet.
     PreVote = 17,
     /// Like `VoteResponse`, but for a `PreVote`.
     PreVoteResponse = 18,

@@ -102,8 +102,8 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Replaces the jittered election timeout, in ticks, until the next change of role or term. For tests and
-    /// simulations that need to control which member campaigns first.
+    /// Replaces the jittered election timeout, in ticks, until the next change of role or term. This is for
+    /// tests and simulations that need to control which member campaigns first.
     pub fn override_election_timeout(&mut self, ticks: u32) {
         self.raft.election_timeout = ticks;
     }

@@ -54,7 +54,8 @@ impl PendingReads {
         Bytes::copy_from_slice(&self.newest().to_le_bytes())
     }
 
-    /// Records the echo of a heartbeat. Returns `false` if the context cannot have been sent.
+    /// Records that a member has echoed a heartbeat's context. Returns `false` if no heartbeat of this leader can have
+    /// carried the context.
     pub(crate) fn acknowledge(&mut self, from: MemberId, context: &[u8]) -> bool {
         let Ok(number) = context.try_into().map(u64::from_le_bytes) else { return false };
         if number > self.newest() {

@@ -10,10 +10,10 @@
 //! reached [`TERM_BELIEVED_MAX`] by mistake can still elect leaders for the lifetime of its
 //! machines.
 //!
-//! A commit index beyond the end of the recipient's log means that this log has lost entries, and
-//! stops the member forever. So a commit index is accepted only if the group's log could have grown
-//! that far in the meantime: writing [`COMMIT_STEP_MAX`] entries takes a month at 400,000 entries
-//! per second.
+//! A commit index beyond the end of the recipient's log means that this log has lost entries, so the
+//! recipient stops permanently. Such an index is therefore accepted only if the group's log could
+//! have grown that far in the meantime: writing [`COMMIT_STEP_MAX`] entries takes a month at 400,000
+//! entries per second.
 
 use crate::log_index::LogIndex;
 use crate::term::Term;

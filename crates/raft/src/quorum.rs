@@ -29,7 +29,7 @@ use crate::log_index::LogIndex;
 /// A value that voters acknowledge: a log index or the number of a read. The default value means that the voter has not
 /// acknowledged anything yet.
 pub trait Acknowledged: Copy + Default + Ord {
-    /// The highest value: the minimum of it and another value is the other value.
+    /// The highest value, which is the identity element of `min`.
     const MAX: Self;
 }
 

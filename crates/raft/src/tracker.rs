@@ -123,7 +123,7 @@ impl Tracker {
         self.progress = progress;
     }
 
-    /// Returns the other member at `position` in id order, or `None` past the last.
+    /// Returns the peer at `position` in id order, or `None` if there are not that many peers.
     pub(crate) fn peer(&self, position: usize) -> Option<MemberId> {
         self.peers.get(position).copied()
     }

@@ -135,7 +135,7 @@ impl Unstable {
         self.is_snapshot_in_progress = self.snapshot.is_some();
     }
 
-    /// Removes the entries up to `id`, which storage now contains and no pending write can replace.
+    /// Removes the entries up to `id`. Storage now contains these entries, and no pending write can replace them.
     pub(crate) fn stable_to(&mut self, id: EntryId) -> Result<(), StaleReport> {
         let term = self.term(id.index).ok_or(StaleReport::Missing)?;
         if id.index < self.offset {

@@ -151,7 +151,7 @@ impl Changer {
         let limits = self.limits;
         self.progress.entry(id).or_insert_with(|| {
             let mut progress = Progress::new(next_index, limits.window());
-            // A new member counts as active at first. It could not have responded yet, and the leader must not lose its
+            // A new member counts as active at first. It cannot have responded yet, and the leader must not lose its
             // quorum for that reason.
             progress.is_recently_active = true;
             progress

@@ -4,7 +4,7 @@ use super::*;
 use crate::storage::MemoryStorage;
 use crate::{ConfChange, ReadOnlyOption, RefusalKind, Snapshot};
 
-/// Returns the storage of a member of a group of `voters` that has applied everything up to index 10 in term 1.
+/// Returns the storage of a member that has applied everything up to index 10 in term 1. Its group has these `voters`.
 fn storage(voters: &[MemberId]) -> MemoryStorage {
     let mut snapshot = Snapshot::default();
     snapshot.metadata.index = LogIndex(10);

@@ -106,7 +106,7 @@ fn a_stale_rejection_does_not_change_progress() {
     assert!(progress.step_back(LogIndex(9), LogIndex(3)));
     assert_eq!(progress.next_index, LogIndex(6));
     progress.become_probe();
-    // A refusal of a probe at an index other than the current probe's is outdated.
+    // A refusal is outdated if its index is not the index of the current probe.
     assert!(!progress.step_back(LogIndex(9), LogIndex(3)));
     assert!(progress.step_back(LogIndex(5), LogIndex(3)));
     assert_eq!(progress.next_index, LogIndex(6), "acknowledged entries are not probed again");

@@ -3,10 +3,10 @@
 //! * `scenario/` tests whole groups of nodes (`environment`, `commands`).
 //! * `confchange/` tests the configuration changer, and `quorum/` the quorum computations.
 //!
-//! The scripts use the language of the scenario files of etcd's raft library, which are an independent reference. The
-//! tests run every file below the directory in `RAFT_TESTDATA`; if the variable is unset, they print that these files
-//! were skipped. Our own files, under `testdata/`, are always run. `UPDATE=1` rewrites the expected output of our own
-//! files.
+//! The scripts use the same language as the scenario files of etcd's raft library, which serve as an independent
+//! reference. The tests run every file below the directory in `RAFT_TESTDATA`; if the variable is unset, they print
+//! that these files were skipped. Our own files, under `testdata/`, are always run. `UPDATE=1` rewrites the expected
+//! output of our own files.
 
 #![expect(
     clippy::disallowed_methods,
