@@ -41,7 +41,7 @@ impl Clock {
         Self(nanoseconds.unwrap_or(0.0) / 1e9)
     }
 
-    /// Excludes `seconds` from the measurement and resets it to zero.
+    /// Excludes `seconds` from the measurement and resets `seconds` to zero.
     fn without(self, seconds: &mut f64) -> Self {
         Self(self.0 + std::mem::take(seconds))
     }
@@ -202,8 +202,8 @@ fn reads(view: &View, sorted: &[Vec<u8>]) {
     report("count of half the keys", rounds, &started);
 }
 
-/// Deletes half of the keys and then compacts. The garbage consists of the versions that the
-/// earlier puts wrote and of tombstones.
+/// Deletes half of the keys and then compacts. The garbage consists of superseded versions and
+/// tombstones.
 fn compaction(load: &mut Load, doomed: &[Vec<u8>]) {
     for key in doomed {
         load.store.write(&mut load.batch).delete_range(KeyRange::One(key));

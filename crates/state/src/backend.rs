@@ -1,4 +1,5 @@
-//! The backend file of the state machine: collects the changes of applied entries and commits them.
+//! The backend file of the state machine. This module collects the changes of applied entries and
+//! commits them to the file.
 //!
 //! The applier collects the changes of whole entries in a [`Batch`]. The commit thread writes each
 //! batch in one transaction of the file, together with the index of the last entry in it. After a

@@ -180,7 +180,7 @@ pub struct EncodedRecordKey {
 }
 
 impl RecordKey {
-    /// Length in bytes of the longer encoding, which deletions have.
+    /// Maximum length of the encoding, in bytes. Only deletions have this length.
     pub const ENCODED_LEN_MAX: usize = Revision::ENCODED_LEN + 1;
 
     const TOMBSTONE_MARK: u8 = b't';

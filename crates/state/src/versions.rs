@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::Batch;
 use crate::schema::{Bucket, cluster, meta};
 
-/// The first version whose file contains its storage version.
+/// The first version that writes the storage version to the backend file.
 const NAMED_IN_FILE: Version = Version::new(3, 6);
 
 /// A downgrade, as stored.

@@ -29,7 +29,7 @@ use crate::units::{LeaseId, Millis};
 use crate::versions::{Version, Versions};
 use crate::watch::Source;
 
-/// Whether the tables from which a replica restarts continue the history that the replica has followed so far.
+/// Whether the database's tables continue the history that a replica has followed so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumedHistory {
     /// The tables continue that history. Watchers continue from their positions.
@@ -166,7 +166,7 @@ impl State {
     }
 
     /// Follows the batch's changes to leases and to the keys attached to them. A lease that ends in the batch keeps its
-    /// keys until the batch's changes to keys have been followed, as on the sequencer.
+    /// keys until the replica has followed the batch's changes to keys, as on the sequencer.
     fn follow_leases(&mut self, batch: &CommittedBatch<'_>, rows: &Rows, now: Millis) {
         let mut ended = Vec::new();
         for change in batch.rows {

@@ -112,7 +112,7 @@ pub struct EntryMeta {
     pub now: Millis,
     /// The size of the backend file in bytes, for the quota.
     pub file_bytes: u64,
-    /// Whether a client of this member waits for the outcome. If not, work that only the response needs is not done.
+    /// Whether a client of this member waits for the outcome. If not, work that only serves the response is skipped.
     pub reply_wanted: bool,
 }
 
@@ -123,11 +123,11 @@ pub struct Applied {
     pub request_id: u64,
     /// The response or refusal; `None` if the entry was applied before.
     pub outcome: Option<Result<Response, Refusal>>,
-    /// A change that the server must handle.
+    /// A change to which the server must react.
     pub notice: Option<Notice>,
 }
 
-/// A change that the server must handle, unlike changes to keys and leases.
+/// A change to which the server must react. Changes to keys and leases need no reaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The cluster version was set. If it was lowered, the server writes a snapshot to the disk.

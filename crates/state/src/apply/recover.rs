@@ -126,8 +126,8 @@ impl State {
         self.published.store.store(Arc::new(self.store.reader()));
     }
 
-    /// Replaces the stored members with the complete ones, because an older version did not store
-    /// every change.
+    /// Replaces the stored members with `members`, because an older version did not store every
+    /// change.
     pub fn repair_members(&mut self, members: Members) {
         if members != self.members {
             members.rewrite(&self.members, &mut self.batch);
@@ -201,7 +201,7 @@ fn load(backend: &Backend, options: StateOptions) -> Result<Loaded, RecoverError
     load_rows(&rows, versions, store, attachments, applied)
 }
 
-/// Decodes the rows, except those about versions.
+/// Decodes all rows except the versions.
 pub(super) fn load_rows(
     rows: &Rows,
     versions: Versions,

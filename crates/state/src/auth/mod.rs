@@ -324,7 +324,7 @@ impl Auth {
     }
 
     /// Replaces the first permission that begins at the same key if it is for the same range.
-    /// Otherwise, a permission is added, so the same range may occur twice, as in etcd.
+    /// Otherwise, adds the permission, so the same range may occur twice, as in etcd.
     pub(crate) fn grant_permission(
         &mut self,
         name: &str,

@@ -69,7 +69,7 @@ impl Token {
         }
         let renewed = now.plus(self.ttl_millis).0;
         if deadline.saturating_add(NOTED_EVERY_MILLIS) < renewed {
-            // Fails if another thread has renewed or revoked the token in the meantime.
+            // The exchange fails if another thread has renewed or revoked the token in the meantime.
             let noted = self.deadline.compare_exchange(
                 deadline,
                 renewed,
@@ -98,7 +98,7 @@ impl fmt::Debug for Token {
 #[derive(Default)]
 struct Table {
     tokens: BTreeMap<Fingerprint, Arc<Token>>,
-    /// Every token appears once, roughly in order of age, with the time at which it is next checked for expiry.
+    /// All tokens, roughly in order of age, each with the time of its next expiry check.
     queue: VecDeque<(u64, Fingerprint)>,
 }
 

@@ -128,8 +128,7 @@ impl Batch {
         self.byte_count
     }
 
-    /// Returns the size of the batch as a multiple of its limit, rounded down: in changes or in bytes, whichever is
-    /// larger.
+    /// Returns how many times the batch reaches its limit on changes or its limit on bytes, whichever is more.
     #[must_use]
     pub fn fill(&self, ops_max: usize) -> usize {
         (self.op_count() / ops_max.max(1)).max(self.byte_count / BATCH_BYTES_MAX)
@@ -147,7 +146,7 @@ impl Batch {
         self.last_revision
     }
 
-    /// Stores the revision of a compaction under one of the two names of bucket `meta`.
+    /// Stores the revision of a compaction under `name`, one of the two compaction keys of bucket `meta`.
     pub fn put_compaction(&mut self, name: &'static [u8], revision: i64) {
         assert!(
             revision >= 0,

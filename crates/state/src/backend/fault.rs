@@ -32,7 +32,7 @@ pub enum Fault {
         path: Arc<Path>,
         /// The bucket of the key.
         bucket: Bucket,
-        /// The number of entries of the bucket that were read before the invalid entry, if known.
+        /// The number of entries of the bucket that were read before the invalid entry; 0 if it is unknown.
         position: u64,
         /// The key as stored.
         key: Box<[u8]>,

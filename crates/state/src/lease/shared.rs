@@ -106,8 +106,8 @@ impl Leases {
     /// reach a leader in the meantime. Expiries that would coincide are spread over time.
     pub fn promote(&self, term: u64, extend_millis: u64, now: Millis) {
         let mut shared = self.shared.lock();
-        // A membership change that consensus refuses also leaves an empty entry, so this may be a
-        // repeated call in the same term. In that case, the clocks must not be restarted.
+        // A member calls this method for the empty entry that begins its term. A membership change that consensus
+        // refuses also leaves an empty entry, so the call may be repeated. A repeated call must not restart the clocks.
         if shared.term == Some(term) {
             return;
         }

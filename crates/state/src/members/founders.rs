@@ -64,8 +64,8 @@ impl Founders {
     pub fn conf_changes(&self) -> impl ExactSizeIterator<Item = Bytes> {
         self.members.iter().map(|member| {
             let change = ConfChange {
-                // As in 3.7, there is no id. Older versions write id 0, because no request caused
-                // the change.
+                // No request caused this change, so it has no id. As in 3.7, the field is omitted. Older versions
+                // write id 0.
                 id: None,
                 r#type: Some(ConfChangeType::ConfChangeAddNode.into()),
                 node_id: Some(member.id.0),

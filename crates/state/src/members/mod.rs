@@ -281,8 +281,8 @@ impl Members {
         let verdict = match kind {
             ConfChangeType::ConfChangeAddNode | ConfChangeType::ConfChangeAddLearnerNode => {
                 let ChangeContext { member, is_promote } = context()?;
-                // As in etcd's consensus, the type of the change decides whether the member is a learner, not the
-                // context.
+                // As in etcd's consensus, the type of the change, not its context, decides whether the member is a
+                // learner.
                 let is_learner = kind == ConfChangeType::ConfChangeAddLearnerNode;
                 let member = Member { is_learner, ..member };
                 let verdict = match (is_promote, known) {
@@ -398,10 +398,10 @@ impl Members {
         Ok(())
     }
 
-    /// Returns the correct members of a file from a version that did not store every change (3.5.1 to 3.5.19, including
-    /// files upgraded from these versions). `v2` contains the members in the chosen `.snap` file, with all later
-    /// entries of the log replayed onto them. They replace the members of the file, but members that are only in the
-    /// file are kept unless they were removed.
+    /// Returns the correct members for a backend file of a version that did not store every change (3.5.1 to 3.5.19,
+    /// including files upgraded from these versions). `v2` contains the members in the chosen `.snap` file, with all
+    /// later entries of the log replayed onto them. The members in `v2` replace the members in the backend file.
+    /// Members that are only in the backend file are kept unless they were removed.
     #[must_use]
     pub fn reconciled(&self, v2: &Self) -> Self {
         let mut truth = self.clone();

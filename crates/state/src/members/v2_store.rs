@@ -2,8 +2,8 @@
 //!
 //! Versions up to 3.5 read their membership from this tree, 3.6 checks the tree, and 3.7 only writes it. Quorate
 //! therefore always writes it, and reads it to repair members that 3.5 did not store in the buckets. In addition to the
-//! tree, Go writes its watcher hub and statistics. Both are optional: if they are missing, a reader starts with an
-//! empty watcher hub and empty statistics.
+//! tree, etcd writes the store's watcher hub and statistics. Both are optional: if they are missing, a reader starts
+//! with an empty watcher hub and empty statistics.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;

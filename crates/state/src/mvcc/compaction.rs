@@ -64,7 +64,7 @@ enum Stage {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
     next: RecordKey,
-    /// The other records, in descending order. They are taken from the end.
+    /// The other records of the run, in descending order. They are taken from the end.
     rest: Vec<RecordKey>,
 }
 

@@ -49,9 +49,9 @@ impl View {
         self.hash_kv_to_compare(revision, None)
     }
 
-    /// Returns a hash as [`View::hash_kv`] does, for comparison with another member's hash that takes the compaction at
-    /// `compact_revision` into account. If that compaction is also this member's newest, a remembered hash is returned
-    /// only if it takes that compaction into account, too. If no remembered hash can be returned, the hash is computed.
+    /// Returns a hash to compare with another member's hash, which takes the compaction at `compact_revision` into
+    /// account. The hash is chosen as in [`View::hash_kv`], with one exception: if this member's newest compaction is
+    /// at `compact_revision` but the remembered hash does not take it into account, the hash is computed.
     pub fn hash_kv_to_compare(
         &self,
         revision: i64,
@@ -112,7 +112,7 @@ impl View {
     }
 }
 
-/// The hash of records that are passed to it in revision order, up to the hashed revision.
+/// The computation of a hash. The caller adds the records in revision order, up to the hashed revision.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordsHash {
     hash: u32,

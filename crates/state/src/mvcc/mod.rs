@@ -207,7 +207,7 @@ impl Store {
         WriteTxn::new(self, batch)
     }
 
-    /// Counts `ranges` reads in one view of the keyspace.
+    /// Counts the reads that were made in one view of the keyspace. `ranges` is their number.
     pub fn count_reads(&mut self, ranges: u64) {
         self.tally.end_view(&Tally { ranges, ..Tally::default() });
     }
@@ -298,7 +298,7 @@ impl Store {
 
     /// Handles a commit of batches, which must be committed in the order in which they were filled.
     /// Records that the file now contains may be dropped from memory. Readers switch to the new
-    /// state of the file with the next publication, and until then the file keeps its former state
+    /// state of the file with the next publication. Until then, the file preserves its former state
     /// for them.
     pub fn committed(&mut self, committed: Committed) {
         let newest = committed.last_revision.unwrap_or(0);

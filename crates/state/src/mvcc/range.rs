@@ -1,8 +1,8 @@
 //! Range requests: filters, sorts, limits and counts over a snapshot.
 //!
 //! The options behave exactly as in etcd. `count` ignores limit and filters. A limit without an
-//! explicit order is applied in key order, before sorting. Requests for keys only are answered from
-//! the index, so the lease is not set in the response.
+//! explicit order is applied in key order, before sorting. Keys-only requests are answered from the
+//! index, so their responses lack the lease.
 //!
 //! # Invariants
 //!
@@ -31,8 +31,8 @@ use crate::backend::Fault;
 /// The order of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SortOrder {
-    /// No order was requested. The order is ascending. A limit makes the request cheaper, because it is applied before
-    /// sorting.
+    /// No order was requested. The response is sorted in ascending order. A limit makes such a request cheaper, because
+    /// the limit is applied before sorting.
     #[default]
     None,
     /// Smallest first.
@@ -182,8 +182,8 @@ impl RangeQuery {
     }
 }
 
-/// The live keys of a range that a request needs, in addition to the count of all live keys. They are taken in key
-/// order, from the start or from the end of the range.
+/// The part of a range's live keys that a request needs, in addition to the count of all live keys. The keys are taken
+/// in key order, from the start or from the end of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Candidates {
     /// Up to this many keys from the start.

@@ -30,7 +30,7 @@ pub(super) struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// Reads the record of a put to which the index refers.
+    /// Reads a record that the index refers to. The record must be a put.
     pub(super) fn get(&self, revision: Revision) -> Result<Bytes, Fault> {
         match self.in_memory(revision) {
             Some(record) => Ok(record.clone()),

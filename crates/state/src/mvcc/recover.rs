@@ -52,7 +52,7 @@ pub(super) struct Rebuilt {
 }
 
 impl Rebuild {
-    /// Adds the next stored record. Returns an error that states why the record is invalid.
+    /// Adds the next stored record. If the record is invalid, the error states why.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
         let RecordKey { revision, tombstone } =
             RecordKey::decode(key).ok_or("the key is not a revision")?;

@@ -58,7 +58,7 @@ pub enum LoadedVersion<'a> {
         /// The encoded record.
         record: &'a Bytes,
     },
-    /// Only the facts of the index, for requests that need no value.
+    /// Only the fields that the index stores, for requests that need no value.
     Facts {
         /// The key.
         key: &'a [u8],
@@ -83,8 +83,8 @@ impl Loaded {
 }
 
 impl Store {
-    /// Creates a working set without keys, of a keyspace with this newest and this compacted
-    /// revision (-1 before the first compaction).
+    /// Creates an empty working set of a keyspace. `current` is the newest revision of the keyspace, and `compacted` is
+    /// its compacted revision (-1 before the first compaction).
     #[must_use]
     pub fn working_set(current: i64, compacted: i64, options: StoreOptions) -> Self {
         let mut store = Self::new(options);

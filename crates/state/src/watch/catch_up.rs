@@ -2,13 +2,13 @@
 //!
 //! One pass takes some of the groups that are behind, reads history once for all of them without
 //! the hub's lock, and queues the matching events for each group. For a group that comes close to
-//! the current revision, the rest is read under the lock, while nothing can be published, and then
-//! the group becomes live. No event is therefore missed or sent twice, however fast revisions are
-//! published.
+//! the current revision, the remaining history is read under the lock, while nothing can be
+//! published. Then the group becomes live. No event is therefore missed or sent twice, however fast
+//! revisions are published.
 //!
-//! The bytes read under the lock are bounded, however large a revision is. The bytes of a response
-//! are also bounded, except that it always contains at least one whole revision. A group with more
-//! history to read stays behind, and the next pass continues with it.
+//! The bytes read under the lock are bounded, however large a revision is. The size of a response is
+//! also bounded, except that a response always contains at least one whole revision. A group with
+//! more history to read stays behind, and the next pass continues with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,8 +97,8 @@ impl Hub {
     }
 
     /// Serves groups that are close to the current revision until they reach it, while nothing is
-    /// published. Groups that need more than one response, more bytes than may be read under the lock,
-    /// or changes from another machine, are behind again.
+    /// published. A group stays behind if it needs more than one response, more bytes than may be
+    /// read under the lock, or changes from another machine.
     fn catch_up_locked(
         &self,
         state: &mut Locked<'_>,

@@ -223,8 +223,8 @@ impl Hub {
         (handle, queue)
     }
 
-    /// Switches to a store that was installed from a snapshot. Live watchers read the revisions
-    /// that they have not received yet from the new store.
+    /// Switches to a store that was installed from a snapshot. Live watchers read from the new store
+    /// the revisions that they have not received yet.
     pub fn replace_store(&self, source: Arc<dyn Source>, current_revision: i64) {
         let mut state = self.lock();
         *self.shared.source.write() = source;
@@ -698,7 +698,7 @@ impl State {
         }
         let host = self.groups.get_mut(host).expect("the lookup above found the group");
         Arc::make_mut(&mut host.watch_ids).extend_from_slice(&watch_ids);
-        // The later value is kept, which at worst leaves out one periodic progress notification.
+        // Keeping the later value suppresses at most one periodic progress notification.
         host.last_events = host.last_events.max(last_events);
     }
 }

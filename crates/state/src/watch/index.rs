@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::intervals::{Intervals, RangeEnd};
 use super::slab::{Handle, Slab};
 
-/// The watched key or range.
+/// A watched key or range.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Watched {
     pub(super) key: Bytes,

@@ -125,7 +125,7 @@ impl<T: Copy> Intervals<T> {
         self.nodes.get(at as usize)
     }
 
-    /// Splits a subtree into the nodes before (start, end) and the others.
+    /// Splits a subtree into the nodes before (start, end) and the remaining nodes.
     fn split(&mut self, at: u32, start: &[u8], end: &RangeEnd) -> (u32, u32) {
         let Some(node) = self.node(at) else { return (NONE, NONE) };
         if (&node.start[..], &node.end) < (start, end) {

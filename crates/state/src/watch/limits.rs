@@ -1,4 +1,4 @@
-//! Limits of the watch service: the bytes that are read or sent at a time, the bytes queued for
+//! Limits of the watch service: the bytes of one read and of one response, the bytes queued for
 //! watchers, and the memory of the watchers themselves.
 
 /// All limits of the watch service.

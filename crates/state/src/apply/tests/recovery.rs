@@ -1,4 +1,4 @@
-//! Tests of recovery from the file, after a restart and from files that a leader sent.
+//! Tests of recovery from the file after a restart, and from files that a leader sent.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -135,7 +135,7 @@ fn the_cause_of_an_alarm_survives_a_restart_a_replay_and_a_snapshot() {
     other.state.install(&backend).unwrap();
     assert_eq!(due(&other.state), Some(AlarmAction::Deactivate));
 
-    // The hash of the file equals the hash of an etcd member's file, although the latter does not contain the cause.
+    // The hash of the file equals the hash of an etcd member's file, which does not contain the cause.
     let hash = backend.read().hash().unwrap();
     assert_ne!(hash, hash_before);
     let theirs = tempfile::tempdir().unwrap();

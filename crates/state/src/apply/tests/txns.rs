@@ -61,7 +61,7 @@ fn transaction_conditions_compare_as_in_etcd() {
         (compare("b", Equal, Lease, None), true),
         (compare("a", Greater, Value, is("1")), true),
         (compare("a", Greater, Value, None), true),
-        // The numbers of a missing key compare as zero, but it has no value to compare.
+        // The numbers of a missing key compare as zero, but a missing key has no value to compare.
         (compare("x", Equal, Version, Some(Is::Version(0))), true),
         (compare("x", Equal, Create, None), true),
         (compare("x", Less, Mod, Some(Is::ModRevision(1))), true),
@@ -184,7 +184,7 @@ fn a_transaction_with_a_refused_operation_changes_nothing() {
         let nested = txn(&mut log, vec![first(), Op::RequestTxn(inner)]);
         assert_eq!(nested, Err(refusal));
     }
-    // A key that the transaction itself deletes no longer exists when a later put keeps its value
+    // If a transaction deletes a key, a later put in the same transaction cannot keep the key's value
     // or lease.
     let delete_all = || Op::RequestDeleteRange(delete("a", "\0"));
     assert_eq!(txn(&mut log, vec![delete_all(), keep("a")]), Err(Refusal::KeyNotFound));

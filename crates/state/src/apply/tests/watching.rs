@@ -1,4 +1,4 @@
-//! Tests of watchers of a real state, which receive live events and history.
+//! Tests that watchers receive the live events and the history of a real state.
 
 use std::task::{Context, Poll, Waker};
 

@@ -19,7 +19,7 @@ use super::{Bound, Entry};
 
 pub(super) const LEAF_MAX: usize = 64;
 pub(super) const INNER_MAX: usize = 16;
-/// A leaf with fewer keys is merged with a sibling, if possible.
+/// A leaf with fewer keys than this is merged with a sibling, if possible.
 const LEAF_MIN: usize = LEAF_MAX / 4;
 const INNER_MIN: usize = INNER_MAX / 4;
 
