@@ -4,7 +4,11 @@
 //! the program prints the number of puts per second, the latency of a put, and the number of puts in a
 //! batch. Then it measures reads of pages of 500 keys.
 
-#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a program for measurements")]
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "an example prints its results and fails by panicking"
+)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,8 +69,12 @@ fn main() {
 
 async fn run() {
     let mut arguments = std::env::args().skip(1);
-    let url = arguments.next().expect("the URL of the database");
-    let seconds: u64 = arguments.next().expect("the seconds of each run").parse().unwrap();
+    let url = arguments.next().expect("the first argument is the database URL");
+    let seconds: u64 = arguments
+        .next()
+        .expect("the second argument is the duration of each run in seconds")
+        .parse()
+        .unwrap();
     let options = EngineOptions {
         database: DatabaseUrl::parse(&url, |name| std::env::var(name).ok()).unwrap(),
         server: ServerIdentity {

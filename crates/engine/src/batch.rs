@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bucket_but_that_of_records_has_its_own_number() {
+    fn every_bucket_except_the_record_bucket_has_its_own_number() {
         for bucket in Bucket::ALL {
             let found = bucket_of(number_of(bucket));
             assert_eq!(found, (bucket != Bucket::Key).then_some(bucket));

@@ -74,7 +74,7 @@ pub enum ForwardError {
     Lost,
     /// The request was not sent, because it is too large, or because the requests that wait for the
     /// sequencer have too many bytes.
-    #[error("too many requests wait for the sequencer")]
+    #[error("too many requests are waiting for the sequencer")]
     TooMany,
 }
 
@@ -343,7 +343,7 @@ impl Engine {
         }
         *overtaken += 1;
         if *overtaken == OVERTAKEN_MAX {
-            let lost = "compactions overtake every read".to_owned();
+            let lost = "compactions overtook every attempt to read".to_owned();
             return Err(DatabaseFault::Lost(lost).into());
         }
         self.barrier().await?;
@@ -558,7 +558,9 @@ impl Engine {
                 self.renew_here(term, LeaseId(id)).await
             }
             (None, Some(id)) => self.look_here(term, LeaseId(id)).await,
-            (None, None) => Err(EngineError::Malformed("the question is empty".to_owned())),
+            (None, None) => {
+                Err(EngineError::Malformed("the question contains no request".to_owned()))
+            }
         };
         match answered {
             Ok(lease) => Reply::of_lease(lease),

@@ -31,11 +31,13 @@ pub enum EngineError {
     /// The connection to the sequencer was lost, so the request may have been applied.
     #[error("the sequencer did not answer, and the request may have been applied")]
     OutcomeUnknown,
-    /// Too many requests wait for the sequencer.
-    #[error("too many requests wait for the sequencer")]
+    /// Too many requests are waiting for the sequencer.
+    #[error("too many requests are waiting for the sequencer")]
     TooManyRequests,
     /// The request is larger than the engine can apply.
-    #[error("the request needs {bytes} bytes of keys, and at most {bytes_max} are supported")]
+    #[error(
+        "the request reads or deletes {bytes} bytes of keys and values, but the limit is {bytes_max}"
+    )]
     TooLarge {
         /// Number of bytes of the keys and values that the request reads or deletes.
         bytes: usize,
@@ -43,7 +45,7 @@ pub enum EngineError {
         bytes_max: usize,
     },
     /// A key, or the name of a user or role, is longer than the database can index.
-    #[error("{what} has {bytes} bytes, and the database can index at most {bytes_max}")]
+    #[error("{what} is {bytes} bytes long, but the database can index at most {bytes_max}")]
     KeyTooLong {
         /// The kind of the byte string.
         what: Indexed,

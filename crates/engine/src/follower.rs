@@ -241,7 +241,7 @@ impl Follower {
         written_seq: u64,
     ) -> Result<(), EngineError> {
         log::error!(
-            "the database has lost changes of its tables; reading them from the log",
+            "the tables of the database have lost changes; restoring them from the log",
             "known-position" = reached.written_seq,
             "tables-position" = written_seq
         );

@@ -176,7 +176,7 @@ async fn finish(
         .and_then(|is_done| {
             let taken = DatabaseFault::Content {
                 table: "progress",
-                problem: "a server has begun to use the keyspace".to_owned(),
+                problem: "a server started to use the keyspace during the import".to_owned(),
             };
             if is_done { Ok(()) } else { Err(taken.into()) }
         })

@@ -145,7 +145,7 @@ pub(crate) async fn compete(context: TermContext, role: Arc<Role>, server: Serve
                         continue;
                     }
                     Err(fault) => log::warn!(
-                        "failed to read the role of the sequencer",
+                        "failed to compete for the role of the sequencer",
                         "error" = fault.to_string()
                     ),
                 }
@@ -182,7 +182,7 @@ async fn hold(context: &TermContext, role: &Arc<Role>, server: &ServerIdentity, 
         }
         Ending::Failed(error) => {
             log::error!(
-                "the sequencer of this server has failed; competing for the role again",
+                "the sequencer on this server has failed; competing for the role again",
                 "epoch" = epoch,
                 "error" = error.to_string()
             );

@@ -207,7 +207,7 @@ fn verification(mode: Option<&str>) -> Result<(Verification, SslMode), UrlError>
         Some("verify-full") => Ok((Verification::Full, SslMode::Require)),
         Some(other) => {
             let problem =
-                format!("{other:?}; supported are disable, prefer, require and verify-full");
+                format!("{other:?} is not supported; use disable, prefer, require or verify-full");
             Err(UrlError::Parameter { name: "sslmode", problem })
         }
     }

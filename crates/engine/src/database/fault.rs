@@ -16,7 +16,7 @@ pub enum DatabaseFault {
         reason: String,
     },
     /// The certificate files cannot be used.
-    #[error("TLS to the database cannot be used: {0}")]
+    #[error("cannot set up TLS for the database connection: {0}")]
     Tls(#[from] SetupError),
     /// The database refused the user or the password.
     #[error(
@@ -27,10 +27,12 @@ pub enum DatabaseFault {
     #[error("{0}; create it, or correct the name in the URL")]
     NoDatabase(String),
     /// The user lacks a privilege.
-    #[error("the user of the database lacks a privilege: {0}")]
+    #[error("the database user lacks a privilege: {0}")]
     Privilege(String),
     /// The database server is a standby, or its sessions are read-only by default.
-    #[error("the database is read-only, as a standby is: {0}; connect to the primary")]
+    #[error(
+        "the database is read-only, perhaps because it is a standby: {0}; connect to the primary"
+    )]
     ReadOnly(String),
     /// The database server has no disk space.
     #[error("the database server has no disk space: {0}")]
@@ -40,7 +42,8 @@ pub enum DatabaseFault {
     Connections(String),
     /// The tables have the format of a newer version.
     #[error(
-        "the tables of schema {schema} have format {found}, and this version supports {supported}; use the newer version"
+        "the tables of schema {schema} have format {found}, but this version supports at most format \
+         {supported}; use a newer version"
     )]
     NewerFormat {
         /// The name of the schema.
@@ -52,7 +55,7 @@ pub enum DatabaseFault {
     },
     /// The transaction conflicted with a concurrent transaction, so it had no effect and may be
     /// repeated.
-    #[error("a concurrent transaction interfered: {0}")]
+    #[error("the transaction conflicted with a concurrent transaction: {0}")]
     Conflict(String),
     /// The connection was lost or the time limit was exceeded, so the outcome is unknown.
     #[error("the connection to the database was lost: {0}")]

@@ -180,7 +180,10 @@ mod tests {
         let waker = std::task::Waker::noop();
         let mut cx = std::task::Context::from_waker(waker);
         let mut large = Box::pin(jobs.run(request(5_000), Author::Client));
-        assert!(matches!(large.as_mut().poll(&mut cx), Poll::Pending), "one is always accepted");
+        assert!(
+            matches!(large.as_mut().poll(&mut cx), Poll::Pending),
+            "the only waiting request is always accepted"
+        );
         let refused = jobs.run(request(10), Author::Client).await;
         assert!(matches!(refused, Err(EngineError::TooManyRequests)));
         drop(received.recv().await.unwrap());

@@ -113,7 +113,7 @@ impl Writing {
         if seq < known {
             // The next term begins with a round, which puts the lost batches back into the tail.
             return Err(EngineError::Content(format!(
-                "the tables contain the batches up to position {seq}, and have contained those up to {known}"
+                "position {seq} in table progress is below the known position {known}: the tables have lost changes"
             )));
         }
         let bytes = progress.get::<_, i64>(3);

@@ -83,7 +83,7 @@ impl Writers {
                 Fate::Unknown => assert!(version.is_none_or(|version| version == 1), "{key}"),
             }
         }
-        assert!(found.is_empty(), "nobody wrote {found:?}");
+        assert!(found.is_empty(), "no writer put these keys: {found:?}");
         fates.values().filter(|fate| **fate == Fate::Acknowledged).count()
     }
 }
@@ -104,7 +104,7 @@ async fn interrupted_commits_are_resolved_by_the_log() {
         let count = Writers::start(&[&engine], 10).check(&engine).await;
         assert_eq!(count, 80, "{name}: every put is acknowledged in the end");
         assert!(proxy.injected() >= 5, "{name}: {}", proxy.injected());
-        assert_eq!(engine.status().revision, 82, "{name}: each put made one revision");
+        assert_eq!(engine.status().revision, 82, "{name}: each put created one revision");
         proxy.set_faults(Vec::new());
         engine.stop().await;
         let engine = start_one(&postgres.url(&schema)).await;
@@ -138,7 +138,7 @@ async fn interrupted_writes_to_the_tables_are_retried() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conflicts_on_every_statement_change_no_answer() {
+async fn transaction_conflicts_neither_lose_nor_repeat_writes() {
     let Some(postgres) = shared() else { return };
     let proxy = Proxy::start(postgres.port()).await;
     let engine = start_one(&postgres.url_through(proxy.port, "conflicts")).await;
@@ -224,7 +224,7 @@ async fn reads_wait_out_a_lost_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_cannot_be_used_is_explained() {
+async fn an_unusable_database_is_reported_with_the_reason() {
     let Some(postgres) = shared() else { return };
     let started = async |url: &str| -> EngineError {
         let options = options(url, 1);
@@ -321,7 +321,7 @@ async fn a_database_that_became_a_standby_is_not_read() {
     admin.query(end, &[]).await.unwrap();
     eventually("the sessions have ended", async || engine.barrier().await.is_err()).await;
     for _ in 0..20 {
-        assert!(engine.barrier().await.is_err(), "a linearizable read of a standby");
+        assert!(engine.barrier().await.is_err(), "a linearizable read succeeded on a standby");
         assert!(engine.range(&range_of("k", b"l")).await.is_err());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -336,7 +336,7 @@ async fn a_database_that_became_a_standby_is_not_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conflicts_of_reads_end_no_term_and_fail_no_read() {
+async fn conflicting_reads_are_repeated_without_ending_the_term() {
     let Some(postgres) = shared() else { return };
     let proxy = Proxy::start(postgres.port()).await;
     let engine = start_one(&postgres.url_through(proxy.port, "read_conflicts")).await;
@@ -378,7 +378,7 @@ async fn a_write_whose_wait_for_a_standby_is_cancelled_is_not_acknowledged() {
     configure("ALTER SYSTEM SET synchronous_standby_names = 'missing'", "missing").await;
     let writing = engine.clone();
     let mut written = tokio::spawn(async move { writing.propose(put("k", "2")).await });
-    eventually("the wait of the append is cancelled", async || {
+    eventually("the append's wait for the standby is cancelled", async || {
         let text = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
                     WHERE wait_event = 'SyncRep' AND query LIKE 'INSERT INTO standbys.log%'";
         !admin.query(text, &[]).await.unwrap().is_empty()

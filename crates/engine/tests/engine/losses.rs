@@ -86,7 +86,8 @@ async fn put_eventually(engine: &Engine, key: &str, value: &str) {
 
 /// Checks that a server reads exactly these keys.
 async fn assert_keys(engine: &Engine, expected: &[&str]) {
-    eventually("the server reads", async || engine.barrier().await.is_ok()).await;
+    eventually("the server serves linearizable reads", async || engine.barrier().await.is_ok())
+        .await;
     let found = read(engine, &range_of("a", &[0])).await.unwrap();
     assert_eq!(shown(&found), expected, "on server {}", engine.server_id());
     assert_eq!(found.count, i64::try_from(expected.len()).unwrap());
@@ -199,7 +200,7 @@ async fn a_sequencer_whose_epoch_was_given_to_another_server_acknowledges_only_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_changes_of_the_tables_are_read_and_written_again_from_the_log() {
+async fn changes_lost_from_the_tables_are_restored_from_the_log() {
     let Some(postgres) = shared() else { return };
     let network = Network::default();
     let mut loss = Loss::new(postgres, "lost_tables").await;
@@ -239,7 +240,7 @@ async fn lost_changes_of_the_tables_are_read_and_written_again_from_the_log() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commits_wait_for_the_disk_even_if_the_default_of_the_database_is_otherwise() {
+async fn commits_are_synchronous_even_if_the_database_defaults_to_asynchronous_commits() {
     let Some(postgres) = shared() else { return };
     let admin = connect(&postgres.url("none")).await;
     admin.batch_execute("CREATE DATABASE asynchronous").await.unwrap();

@@ -139,7 +139,7 @@ impl Postgres {
                 return;
             }
             let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-            assert!(Instant::now() < deadline, "the server does not start: {log}");
+            assert!(Instant::now() < deadline, "PostgreSQL failed to start within 60 s: {log}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }

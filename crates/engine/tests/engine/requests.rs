@@ -58,7 +58,7 @@ async fn keys_survive_a_restart_of_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pages_are_cut_by_the_limit_and_counted() {
+async fn a_limit_truncates_the_page_but_not_the_count() {
     let Some(postgres) = shared() else { return };
     let engine = start_one(&postgres.url("pages")).await;
     for number in 0..50 {
@@ -310,7 +310,7 @@ async fn a_request_beyond_the_quota_raises_the_alarm() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_schemas_are_two_keyspaces() {
+async fn two_schemas_hold_independent_keyspaces() {
     let Some(postgres) = shared() else { return };
     let blue = start_one(&postgres.url("blue")).await;
     let green = start_one(&postgres.url("green")).await;
@@ -375,7 +375,7 @@ async fn a_snapshot_is_imported_into_an_empty_keyspace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_that_were_not_created_completely_are_completed() {
+async fn an_interrupted_creation_of_the_tables_is_completed_at_the_next_start() {
     let Some(postgres) = shared() else { return };
     let url = postgres.url("incomplete");
     start_one(&url).await.stop().await;
@@ -429,7 +429,8 @@ async fn a_key_that_the_database_cannot_index_is_refused() {
     ] {
         let refused = engine.propose(request).await;
         let Err(error @ EngineError::KeyTooLong { .. }) = refused else { panic!("{refused:?}") };
-        let expected = format!("{what} has 3000 bytes, and the database can index at most 2048");
+        let expected =
+            format!("{what} is 3000 bytes long, but the database can index at most 2048");
         assert_eq!(error.to_string(), expected);
     }
     put_at(&engine, &random_letters(2_048), "v").await;
@@ -442,7 +443,7 @@ async fn a_key_that_the_database_cannot_index_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_quota_counts_what_a_compaction_has_left() {
+async fn compacted_versions_no_longer_count_towards_the_quota() {
     let Some(postgres) = shared() else { return };
     let url = postgres.url("quota_compaction");
     let mut limited = options(&url, 1);
@@ -583,7 +584,7 @@ async fn a_request_that_needs_too_many_keys_stops_loading_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_fit_alone_are_applied_one_after_another() {
+async fn requests_that_together_exceed_the_memory_limit_are_applied_one_by_one() {
     let Some(postgres) = shared() else { return };
     let engine = start_with_little_memory(&postgres.url("fits_alone")).await;
     let value = "x".repeat(50_000);

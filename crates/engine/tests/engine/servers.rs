@@ -106,7 +106,7 @@ async fn another_server_takes_over_and_keeps_every_acknowledged_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deposed_sequencer_commits_nothing_more() {
+async fn a_deposed_sequencer_commits_nothing_in_its_old_term() {
     let Some(postgres) = shared() else { return };
     let url = postgres.url("deposed");
     let old = start(&url, 1, &Network::default()).await;
@@ -365,7 +365,7 @@ async fn a_watcher_whose_history_is_compacted_while_it_is_read_is_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_after_missed_batches_shows_everything_acknowledged() {
+async fn a_read_after_missed_batches_returns_every_acknowledged_write() {
     let Some(postgres) = shared() else { return };
     let [near, far] = [Proxy::start(postgres.port()).await, Proxy::start(postgres.port()).await];
     let one = start(&postgres.url_through(near.port, "resumed"), 1, &Network::default()).await;
@@ -435,7 +435,7 @@ async fn a_server_whose_term_takes_long_to_begin_keeps_the_role() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_lifetime_of_a_revoked_lease_is_answered_after_the_revocation_is_committed() {
+async fn lease_queries_and_renewals_wait_until_a_revocation_is_committed() {
     let Some(postgres) = shared() else { return };
     let proxy = Proxy::start(postgres.port()).await;
     let url = postgres.url_through(proxy.port, "lease_answers");

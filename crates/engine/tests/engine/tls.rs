@@ -21,7 +21,7 @@ fn signed() -> (String, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_certificate_of_the_database_is_verified_as_the_url_says() {
+async fn the_database_certificate_is_verified_as_the_url_requires() {
     let (authority, certificate, key) = signed();
     let (other_authority, _, _) = signed();
     let settings = "-c ssl=on -c ssl_cert_file=server.crt -c ssl_key_file=server.key";
@@ -49,12 +49,12 @@ async fn the_certificate_of_the_database_is_verified_as_the_url_says() {
     ] {
         match start(host, &parameters).await {
             Ok(engine) => {
-                assert!(works, "{host} {parameters} must be refused");
+                assert!(works, "{host} {parameters}: the connection was not refused");
                 put_at(&engine, "k", "1").await;
                 // The sessions of the previous engine may still be closing.
                 let database = crate::requests::connect(&postgres.url("tls")).await;
                 let wanted = !parameters.contains("disable");
-                eventually("all sessions are encrypted, or none", async || {
+                eventually("the encryption of the sessions matches the URL", async || {
                     let count = "SELECT count(*) FROM pg_stat_ssl WHERE ssl";
                     let row = database.query_one(count, &[]).await.unwrap();
                     (row.get::<_, i64>(0) > 0) == wanted
