@@ -237,8 +237,8 @@ impl Committed {
 }
 
 impl Record {
-    /// Returns the record as watchers receive it. The record of a deletion then contains the deletion's
-    /// revision.
+    /// Returns the record as watchers receive it: the record of a deletion contains the revision of the
+    /// deletion.
     pub(crate) fn as_event(&self) -> KeyValue {
         if self.at.tombstone {
             let mod_revision = self.at.revision.main;

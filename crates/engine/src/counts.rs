@@ -58,7 +58,7 @@ impl Counts {
         restarts: u64,
         page: &RangeResult,
     ) {
-        // With filters or another order, a page does not contain the first keys of the range.
+        // With filters or another sort order, a page may not contain the first keys of the range.
         let is_first_keys =
             matches!(query.candidates(), Candidates::First(wanted) if wanted != usize::MAX);
         let last = page.kvs.iter().map(quorate_api::record::KeyValue::key).max();

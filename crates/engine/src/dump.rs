@@ -33,7 +33,7 @@ use crate::sequencer::TermContext;
 
 /// Number of changes that one transaction writes to the snapshot's file.
 const BATCH_OPS: usize = 10_000;
-/// Interval between checks whether the awaited batch is in the tables.
+/// Interval between checks of whether the awaited batch is in the tables.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A session whose transaction sees one consistent state of the database.
@@ -60,8 +60,8 @@ impl Frozen {
         }
     }
 
-    /// Calls `visit` for each record up to a revision, in revision order. The last argument of `visit`
-    /// is whether the record is visible at that revision.
+    /// Calls `visit` for each record up to a revision, in revision order. The last argument of `visit` is
+    /// true if the record is visible at that revision.
     async fn for_each_record(
         &self,
         revision: i64,
@@ -130,7 +130,8 @@ pub(crate) async fn snapshot(context: &TermContext, path: &Path) -> Result<Backe
     Ok(backend)
 }
 
-/// Returns the first batch of a snapshot's file, which contains everything except the records.
+/// Returns the first batch to write to a snapshot's file. The batch contains everything except the
+/// records.
 fn first_batch(start: &Start) -> Batch {
     let Start { rows, position, .. } = start;
     let mut batch = Batch::new();

@@ -33,9 +33,9 @@ use crate::sequencer::{Author, Outcome, SequencerHandle, TermContext};
 use crate::url::DatabaseUrl;
 use crate::wire::{LeaseTimes, Question, Reply};
 
-/// Maximum time for which a request waits until a server is the sequencer.
+/// Maximum time that a request waits for a server to become the sequencer.
 const SEQUENCER_TIME_MAX: Duration = Duration::from_secs(5);
-/// Number of attempts after which a read fails if compactions overtake every attempt.
+/// A read fails once compactions have overtaken this number of its attempts.
 const OVERTAKEN_MAX: usize = 10;
 /// Interval at which a request that waits for compactions checks for remaining garbage.
 const GARBAGE_INTERVAL: Duration = Duration::from_millis(50);
@@ -50,7 +50,7 @@ pub struct EngineOptions {
     /// The options of the replicated state. The quota limits the total bytes of all versions of all
     /// keys.
     pub state: StateOptions,
-    /// The id that the keyspace receives if this server creates its tables.
+    /// The id that a new keyspace receives if this server creates the tables.
     pub new_cluster_id: u64,
     /// The metrics of this server.
     pub metrics: Arc<Metrics>,
@@ -72,8 +72,8 @@ pub enum ForwardError {
     /// The connection was lost after the request may have been sent.
     #[error("the connection to the sequencer was lost")]
     Lost,
-    /// The request was not sent, because it is too large, or because the requests that wait for the
-    /// sequencer have too many bytes.
+    /// The request was not sent, because it is too large, or because the requests that are waiting for
+    /// the sequencer exceed a limit on their total size.
     #[error("too many requests are waiting for the sequencer")]
     TooMany,
 }

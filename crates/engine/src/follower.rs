@@ -184,8 +184,8 @@ impl Follower {
                 self.rewind(session, reached, read.written_seq).await?;
             }
             for mut batch in read.batches {
-                // Since the batch was committed, the database may have lost changes to its tables, so
-                // that the batch's own value is too high.
+                // Since the batch was committed, the database may have lost changes to its tables. In
+                // that case, the batch's own value is too high.
                 batch.written_seq = batch.written_seq.min(read.written_seq);
                 let next = self.replica.position().seq + 1;
                 if batch.seq > next {
@@ -233,7 +233,7 @@ impl Follower {
         self.replica.restart(reached, start, Arc::new(self.history.clone()), history)
     }
 
-    /// Puts the batches whose changes the tables have lost back into the tail.
+    /// If the tables have lost changes, puts the batches with these changes back into the tail.
     async fn rewind(
         &self,
         session: &Session,

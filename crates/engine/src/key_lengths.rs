@@ -9,8 +9,8 @@ use quorate_state::apply::{AuthCommand, Command};
 
 use crate::error::{EngineError, Indexed};
 
-/// Maximum length in bytes of a key, and of the name of a user or role. An index entry of PostgreSQL
-/// has at most 2,704 bytes, and contains two numbers in addition to the key.
+/// Maximum length in bytes of a key, and of the name of a user or role. PostgreSQL limits an index entry
+/// to 2,704 bytes, and the entry contains two numbers in addition to the key.
 pub(crate) const KEY_BYTES_MAX: usize = 2_048;
 
 /// Checks every key and name that a request may store.

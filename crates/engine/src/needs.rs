@@ -136,8 +136,8 @@ pub(crate) struct Coverage {
 const SPANS_MAX: usize = 64;
 
 impl Coverage {
-    /// Removes the keys and ranges that are already loaded from `needs`, and marks the remaining ones
-    /// as loaded.
+    /// Removes from `needs` the keys and ranges that are already loaded, and marks the remaining ones as
+    /// loaded.
     pub(crate) fn take(&mut self, needs: &mut Needs) {
         needs.keys.retain(|key, level| {
             let is_known = self.keys.get(key).is_some_and(|held| held >= level)

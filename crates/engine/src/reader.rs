@@ -10,7 +10,7 @@
 //! | one key | 1, or none if the key is in the tail | 1 |
 //! | first page of a range, in key order | 1, and 1 for the count if there are more keys | the limit, and the range for the count |
 //! | further pages at the same revision | 1 | the limit |
-//! | range with filters or another order | 1 | the range |
+//! | range with filters or another sort order | 1 | the range |
 //! | count | 1 | the range |
 //!
 //! # Invariants
@@ -228,8 +228,8 @@ impl TableReader {
             Candidates::First(wanted) => (wanted, false),
             Candidates::Last(wanted) => (wanted, true),
         };
-        // Each key that is deleted in the tail may hide one row of the tables, so the statement reads
-        // one more row for it.
+        // Each key that is deleted in the tail may hide one row of the tables, so the statement reads one
+        // additional row for each such key.
         let hidden = overlaid.iter().filter(|key| key.live.is_none()).count();
         let limit = i64::try_from(wanted.saturating_add(hidden)).unwrap_or(UNLIMITED);
         let (from, to, end) = bounds(query.range());

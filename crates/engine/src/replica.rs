@@ -31,7 +31,7 @@ use crate::batch::Committed;
 use crate::error::EngineError;
 use crate::tail::{Position, Tail};
 
-/// The clock of leases and tokens. It counts milliseconds since the server started.
+/// The clock of leases and tokens. It counts milliseconds from one hour before the server's start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     started: Instant,
@@ -42,8 +42,8 @@ impl Clock {
         Self { started: Instant::now() }
     }
 
-    /// Returns the current time. The clock starts at one hour instead of zero, so that even a deadline
-    /// before the server's start is positive.
+    /// Returns the current time. The time is one hour when the server starts, so that even a deadline
+    /// before the start is positive.
     pub(crate) fn now(self) -> Millis {
         let elapsed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         Millis(3_600_000).plus(elapsed)
@@ -202,8 +202,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Puts the batches whose changes the tables have lost back into the tail, and wakes the task that
-    /// writes the tables.
+    /// If the tables have lost changes, puts the batches with these changes back into the tail, and wakes
+    /// the task that writes the tables.
     pub(crate) fn rewind(
         &self,
         written_seq: u64,

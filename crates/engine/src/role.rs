@@ -221,7 +221,8 @@ async fn step(
         announce(session, context, role, server).await?;
     }
     let (holder, stored_bytes) = read_holder(session).await?;
-    // The tasks of a term count the bytes themselves, but this server has no term now.
+    // During a term, the sequencer's tasks keep this count up to date. This server has no term now, so it
+    // uses the count in the database.
     context.stored_bytes.store(stored_bytes, Ordering::Relaxed);
     let is_free = holder.is_expired || holder.id == server.id;
     role.holder.send_if_modified(|known| {

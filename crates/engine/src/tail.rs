@@ -61,7 +61,7 @@ pub(crate) struct Tail {
 #[derive(Debug)]
 struct Inner {
     position: Position,
-    /// The lowest revision from which on `batches` contains all changes.
+    /// The lowest revision from which the changes in `batches` are complete.
     first_revision: i64,
     batches: VecDeque<Arc<Committed>>,
     /// Bytes of all batches in the tail. `unwritten_bytes` covers only the batches that are not in the

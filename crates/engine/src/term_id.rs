@@ -1,10 +1,10 @@
 //! The identity of a term of the sequencer.
 //!
 //! The epoch alone does not identify a term. A database that loses committed rows, for example in a
-//! failover to an asynchronous standby, may also lose the row with the newest epoch, and then assign
-//! the same epoch to another server. Therefore each term has a random number as well. A batch names the
-//! term that appended it, so two batches at the same position of the log belong to the same history
-//! exactly if they belong to the same term.
+//! failover to an asynchronous standby, may also lose the row with the newest epoch, and then assign the
+//! same epoch to another server. Therefore each term has a random number as well. A batch names the term
+//! that appended it, so two batches at the same position of the log belong to the same history if and
+//! only if they belong to the same term.
 
 use crate::error::EngineError;
 

@@ -45,8 +45,8 @@ const SESSIONS_MAX: usize = 16;
 /// shorter than the time after which an operator would investigate.
 pub(crate) const STATEMENT_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Additional time limit for each mebibyte that a statement sends. Without it, a large batch could
-/// exceed the time limit at every attempt on a slow network.
+/// Extension of the time limit for each mebibyte that a statement sends. Without it, every attempt to
+/// send a large batch over a slow network could exceed the time limit.
 const MEBIBYTE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The maximum number of records that one statement writes or removes. A deletion may change millions
@@ -64,8 +64,8 @@ const CONFLICT_INTERVAL: Duration = Duration::from_millis(2);
 const SETTINGS: [&str; 5] = [
     // Compiling a statement to machine code takes PostgreSQL longer than executing it.
     "SET jit = off",
-    // If a server is suspended during a transaction, its rows are unlocked after 5 seconds, so that
-    // another server can take over.
+    // If a server is suspended during a transaction, the rows that the transaction has locked are
+    // unlocked after 5 seconds, so that another server can take over.
     "SET idle_in_transaction_session_timeout = '5s'",
     // A connection to a server whose machine or network has failed is closed after 15 seconds.
     "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 2",

@@ -42,9 +42,9 @@ pub(crate) enum Statement {
     ReadFacts,
     /// Reads the keys that are attached to leases.
     ReadAttachments,
-    /// Reads the newest versions of those given keys that are live, without records.
+    /// Reads the newest version of each given key that is live, without records.
     NewestFacts,
-    /// Reads the newest versions of those given keys that are live, with records.
+    /// Reads the newest version of each given key that is live, with records.
     NewestWhole,
     /// Reads a page of the newest versions of the live keys in a range, without records.
     NewestFactsIn(End),
@@ -88,7 +88,7 @@ pub(crate) enum Statement {
     DeleteLog,
     /// Subtracts removed versions from the stored number and bytes of all versions.
     CountRemoved,
-    /// Inserts or updates this server in table `servers`.
+    /// Inserts or updates this server's row in table `servers`.
     AnnounceServer,
     /// Reads all servers.
     ReadServers,
@@ -98,8 +98,8 @@ pub(crate) enum Statement {
     Notify,
     /// Returns whether a compaction has not removed all of its garbage yet.
     HasGarbage,
-    /// Reads all records up to a revision, in revision order. The last column of a record is whether
-    /// the record is the visible change of its key at that revision.
+    /// Reads all records up to a revision, in revision order. The last column is true if the record is
+    /// the visible change of its key at that revision.
     Records,
     /// Returns whether any key is visible at a revision.
     IsAnyVisible,
@@ -344,7 +344,7 @@ impl Statement {
     }
 }
 
-/// The compacted revision, in the same snapshot as the rest of a statement.
+/// Reads the compacted revision in the same database snapshot as the rest of a statement.
 const COMPACTED: &str = "(SELECT p.compacted FROM {s}.progress p WHERE p.id = 1)";
 /// Limits a statement to the first keys of a range.
 const PAGE: &str = "ORDER BY n.key LIMIT $3";

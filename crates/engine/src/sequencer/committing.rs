@@ -3,10 +3,10 @@
 //! A batch is appended by one `INSERT`, whose primary key is the position in the log. The statement
 //! inserts nothing if another server has begun a term, or if the log does not end with the previous
 //! batch. If the outcome is unknown because the connection was lost, the same row is inserted again. If
-//! nothing is inserted then, the term of the row at that position shows the reason. If it is the term
-//! of this sequencer, the first attempt inserted the row. Otherwise, another server has replaced this
-//! sequencer, or the database has lost batches. It is sufficient to compare the terms, because a term
-//! belongs to one server only, and a server uses each position only once in a term.
+//! the second attempt inserts nothing, the term of the row at that position shows the reason. If it is
+//! the term of this sequencer, the first attempt inserted the row. Otherwise, another server has replaced
+//! this sequencer, or the database has lost batches. It is sufficient to compare the terms, because a
+//! term belongs to one server only, and a server uses each position only once in a term.
 //!
 //! # Invariants
 //!
@@ -136,8 +136,8 @@ impl Appender {
     }
 }
 
-/// Waits until the synchronous standbys have received everything that was committed before this call.
-/// The function executes a write without effect until it succeeds without a warning, because every
+/// Waits until the synchronous standbys have received everything that was committed before this call. The
+/// function repeats a write that changes no values until the database sends no warning, because every
 /// write waits for the same standbys.
 async fn wait_for_standbys(session: &Session) -> Result<(), DatabaseFault> {
     loop {

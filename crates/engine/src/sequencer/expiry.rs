@@ -54,7 +54,7 @@ impl Expiry {
                 if let Ok(Err(EngineError::SequencerChanged)) = done {
                     return Err(EngineError::SequencerChanged);
                 }
-                // If a revocation fails for another reason, a later scan finds the lease again.
+                // A later scan finds the lease again if its revocation failed for another reason.
             }
         }
     }

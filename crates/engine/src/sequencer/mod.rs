@@ -23,8 +23,8 @@
 //! * The position of a batch in the log is its primary key, so a batch is appended at most once,
 //!   however often the statement is repeated.
 //! * A batch is appended only after its predecessor is known to be committed.
-//! * The outcome of a request is sent only after the batch with its changes has been committed, and
-//!   after all other batches have been committed whose changes the response may reflect.
+//! * The outcome of a request is sent only after the batch with the request's changes has been committed.
+//!   All other batches whose changes the response may reflect have been committed by then, too.
 //!
 //! # Not here
 //!
@@ -56,7 +56,7 @@ pub(crate) const WAITING_MAX: usize = 16_384;
 const WAITING_BYTES_MAX: usize = 256 << 20;
 /// The maximum number of requests in a batch.
 const BATCH_REQUESTS_MAX: usize = 2_000;
-/// A batch accepts no more requests once its requests have this number of bytes.
+/// A batch accepts no more requests once the total size of its requests reaches this number of bytes.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// The outcome of a request.
@@ -79,8 +79,8 @@ struct HeldBytes {
 }
 
 impl HeldBytes {
-    /// Adds the bytes of a request to the total. Returns `None` if other requests wait already and the
-    /// total would exceed the limit.
+    /// Adds the bytes of a request to the total. Returns `None` if other requests are already waiting and
+    /// the total would exceed the limit.
     fn new(total: &Arc<AtomicUsize>, bytes: usize, bytes_max: usize) -> Option<Self> {
         let before = total.fetch_add(bytes, Ordering::Relaxed);
         let held = Self { total: Arc::clone(total), bytes };
@@ -151,8 +151,8 @@ impl Jobs {
             mpsc::error::TrySendError::Closed(_) => EngineError::SequencerChanged,
         })?;
         // The reply is missing if the term has ended while the request was in the queue or was being
-        // applied, so the request has had no effect. If the batch may have been committed, the reply is
-        // not missing but `OutcomeUnknown`.
+        // applied, so the request has had no effect. If the batch may have been committed, the caller
+        // receives `OutcomeUnknown` instead.
         outcome.await.unwrap_or(Err(EngineError::SequencerChanged))
     }
 }

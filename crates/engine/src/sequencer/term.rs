@@ -98,7 +98,7 @@ pub(crate) async fn run_term(
 ) -> Ending {
     let prepared = tokio::select! {
         prepared = Box::pin(begin(&context, id)) => prepared,
-        // The beginning of a term takes long if many batches are not in the tables yet, or if many keys
+        // Beginning a term takes a long time if many batches are not in the tables yet, or if many keys
         // are attached to leases. If the lease on the role were not extended, another server would take
         // over in the meantime, and would not finish in time either.
         ended = renew_role(context.clone(), id) => ended.and(Err(EngineError::SequencerChanged)),

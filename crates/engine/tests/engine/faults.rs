@@ -242,7 +242,7 @@ async fn an_unusable_database_is_reported_with_the_reason() {
     let error = started(&url.replace("sslmode=disable", "sslmode=require")).await;
     assert!(error.to_string().contains("TLS") || error.to_string().contains("SSL"), "{error}");
     assert!(DatabaseUrl::parse("postgres://", |_| None).is_err());
-    // A server refuses tables whose format is that of a newer version.
+    // A server refuses tables in the format of a newer version.
     let engine = start_one(&postgres.url("newer")).await;
     put_at(&engine, "k", "1").await;
     engine.stop().await;

@@ -1,4 +1,4 @@
-//! Tests a database that loses committed rows, as in a failover to an asynchronous standby or in a
+//! Tests servers whose database loses committed rows, as in a failover to an asynchronous standby or in a
 //! restore to an earlier time. No server may return the lost rows, and no write that is acknowledged
 //! after the loss may be lost.
 

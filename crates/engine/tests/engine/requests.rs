@@ -573,8 +573,8 @@ async fn a_request_that_needs_too_many_keys_stops_loading_them() {
             matches!(refused, Err(EngineError::TooLarge { bytes_max: 1_048_576, .. })),
             "{refused:?}"
         );
-        // The values have 20 MB in total. The server tries to load them twice, the second time for the
-        // request alone, but stops early each time.
+        // The values total 20 MB. The server tries to load them twice, the second time for the request
+        // alone, but stops early each time.
         let bytes = proxy.answered_bytes() - before;
         assert!(bytes < 16_000_000, "the database sent {bytes} bytes");
     }

@@ -116,8 +116,8 @@ async fn a_deposed_sequencer_commits_nothing_in_its_old_term() {
     let new = Engine::start(options(&url, 1), Arc::new(Network::default())).await.unwrap();
     put_at(&new, "k", "new").await;
     let refused = old.propose(put("k", "stale")).await;
-    // The old server has either noticed the new term and refused the put, or taken the role back in a
-    // term that contains the value "new".
+    // The old server has either noticed the new term and refused the put, or taken the role back after
+    // the new server had written the value "new".
     if refused.is_ok() {
         let found = read(&old, &range_of("k", b"")).await.unwrap();
         assert_eq!(found.kvs[0].fields().version, 3);
