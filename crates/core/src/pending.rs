@@ -33,7 +33,7 @@ impl Hasher for IdHasher {
     }
 
     fn write(&mut self, _: &[u8]) {
-        unreachable!("only u64 is hashed");
+        unreachable!("only u64 keys are hashed");
     }
 
     fn write_u64(&mut self, id: u64) {

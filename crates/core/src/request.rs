@@ -119,7 +119,7 @@ impl Course {
             |is_serializable: bool| Step::Ready(Ready::Read { needs_barrier: !is_serializable });
         let propose = Step::Ready(Ready::Propose);
         let step = match (ask, self.last) {
-            (_, Some(Step::Ready(_))) => unreachable!("the last step has no successor"),
+            (_, Some(Step::Ready(_))) => unreachable!("`step` is not called after `Ready`"),
             (Ask::Range(range), _) => {
                 check_range(range)?;
                 read(range.serializable)

@@ -86,8 +86,10 @@ impl AskSameUrls {
     /// Returns the two lists to compare.
     #[must_use]
     pub fn urls(&self) -> (&[String], &[String]) {
-        let (member, _) =
-            self.unmatched.front().expect("a comparison exists only while a member is unmatched");
+        let (member, _) = self
+            .unmatched
+            .front()
+            .expect("a comparison is requested only while a member is unmatched");
         (&member.peer_urls, &self.unclaimed[self.position].1)
     }
 
