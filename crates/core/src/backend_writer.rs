@@ -11,10 +11,10 @@
 //!   backend file contains the snapshot.
 //! * Free space is reclaimed in steps of bounded length. A batch waits for at most one such step.
 //! * No step is lost when the disk is full: the failed step and all later steps are kept until there is room. Until
-//!   then, acknowledged changes are in the log only.
+//!   then, their acknowledged changes exist only in the log.
 //! * Batches that wait for room are dropped once the log contains a leader's snapshot that includes them
 //!   ([`BackendWriter::supersede`]). No batch is written from then until the snapshot's image is installed, because a
-//!   file that lacks a batch must not receive the next one.
+//!   batch must not be written to a file that lacks the previous batch.
 //!
 //! # Bound
 //!
@@ -113,7 +113,7 @@ pub enum Report<T, R> {
         /// The number of times that the file has been replaced.
         generation: u64,
     },
-    /// A snapshot's file is on disk, so that the snapshot's mark can be written to the log.
+    /// A snapshot's file is on disk, so the snapshot's mark may now be written to the log.
     SnapshotSaved(SnapshotMark),
     /// Send this message together with the image.
     Send {
@@ -168,7 +168,7 @@ pub enum BackendError {
 }
 
 impl BackendError {
-    /// Returns whether the cause is a full disk, and no file was changed.
+    /// Returns whether the error was caused by a full disk and no file was changed.
     fn is_no_room(&self) -> bool {
         match self {
             Self::Backend(Fault::Engine(error)) | Self::Bolt(error) => error.is_no_room(),
@@ -265,7 +265,8 @@ impl<T, R> BackendWriter<T, R> {
                 self.steps.push_back(Step::Install { index, completion });
                 let ended = self.superseded.take_if(|superseded| superseded.index <= index);
                 if let Some(superseded) = ended {
-                    // No step is waiting for room any longer. If the disk is still full, the next batch reports that.
+                    // No step is waiting for room any longer. If the disk is still full, the next batch reports this
+                    // again.
                     self.steps.push_back(Step::Report(Report::RoomAgain));
                     let completions = superseded.completions.into_iter();
                     self.steps.extend(

@@ -296,7 +296,7 @@ impl<R: WaitingReads> Consensus<R> {
         self.node.log_bytes()
     }
 
-    /// Returns the number of bytes of entries that this leader has appended and not applied yet.
+    /// Returns the number of bytes of entries that this leader has appended but not applied yet.
     #[must_use]
     pub fn uncommitted_bytes(&self) -> u64 {
         self.node.uncommitted_bytes()

@@ -16,8 +16,8 @@
 //!   and members. Otherwise, the image must list all members that the message counts, and the installation corrects the
 //!   rest of the list.
 //! * At most [`INCOMING_MAX`] images are received concurrently.
-//! * A refused snapshot leaves no file behind. If its file cannot be removed, the file is removed when the member
-//!   restarts.
+//! * A refused snapshot leaves no file behind. If the file cannot be removed at once, it is removed when the
+//!   member restarts.
 //!
 //! # Not here
 //!

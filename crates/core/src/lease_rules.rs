@@ -16,7 +16,7 @@
 //! Lease clocks (`state::lease`), the steps of a lease request (`lease_task`), and the revocation of expired leases
 //! (`lease_care`).
 
-/// Returns how old a leader's confirmation may be for the leader to renew leases, in milliseconds.
+/// Returns the maximum age of a confirmation with which a leader may renew leases, in milliseconds.
 #[must_use]
 pub const fn confirmed_millis_max(election_timeout_millis: u64) -> u64 {
     election_timeout_millis

@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! The decision when to sync. The log's owner appends all pending orders and then syncs once.
+//! The decision of when to sync. The log's owner appends all pending orders and then syncs once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use quorate_storage::wal::{self, Shortage, SnapshotMark, Wal, WalError};
 
 use crate::snapshot;
 
-/// The number of bytes preallocated at a time while the log is idle.
+/// The number of bytes that each step preallocates while the log is idle.
 const PREPARE_BYTES: u64 = 1 << 20;
 
 /// Why the log cannot be written.

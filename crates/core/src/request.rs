@@ -1,9 +1,9 @@
-//! The checks of a client's request, in order, until it is proposed or read.
+//! The checks on a client's request, in order, before the request is proposed or its read is carried out.
 //!
 //! # How it is driven
 //!
 //! [`Course::step`] returns the next step. The caller carries it out and calls `step` again, until the request is ready
-//! to be proposed or read. A failed step ends the request.
+//! to be proposed or carried out as a read. A failed step ends the request.
 //!
 //! # Invariants
 //!
@@ -95,7 +95,7 @@ pub enum Ready {
     },
 }
 
-/// The steps of a request from its arrival until it is proposed or read.
+/// The steps of a request from its arrival until it is proposed or carried out as a read.
 #[derive(Clone, Copy, Debug)]
 pub struct Course {
     txn_ops_max: usize,

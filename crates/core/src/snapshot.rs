@@ -23,7 +23,8 @@ use quorate_storage::wal::SnapshotMark;
 pub struct SnapshotOrder(quorate_raft::Snapshot);
 
 impl SnapshotOrder {
-    /// Creates a snapshot of a state with these members and versions, whose last applied entry is at `index`.
+    /// Creates a snapshot of a state that has applied all entries up to `index` and has these members and
+    /// versions.
     #[must_use]
     pub fn new(index: LogIndex, term: Term, members: &Members, versions: &Versions) -> Self {
         let membership =
@@ -114,7 +115,7 @@ pub struct Purger {
 
 impl Purger {
     /// Removes old files that are not needed, and calls `removed` for each. Images of a leader's snapshots are not
-    /// removed here, because they may still wait for their installation, after which they are removed.
+    /// removed here, because they may not be installed yet. Each image is removed after its installation.
     pub fn run(&self, mut removed: impl FnMut(&Path)) -> Result<(), PurgeError> {
         let disk = &*self.disk;
         let kinds = [

@@ -201,9 +201,9 @@ pub fn release_passed(
 /// `order`. The caller passes the log, opened at its newest mark, and its contents from that mark on.
 ///
 /// If the log contains the image's last entry, it continues from there. If the log ends earlier, or has a different
-/// entry at that index (which was never committed), the log is reset to begin after the image, as with a snapshot from a
-/// leader. After a crash in between, the image still exists: either the log has its mark, or the state can be requested
-/// again.
+/// entry at that index (which was never committed), the log is reset to begin after the image, as with a snapshot from
+/// a leader. The image still exists after a crash in between. If the log contains the image's mark, a restarted member
+/// can install the image. Otherwise, the state can be requested again.
 pub fn take_over(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,

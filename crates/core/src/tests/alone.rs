@@ -82,7 +82,7 @@ fn run_until_power_cut(seed: u64, stop: Option<u64>) -> (Folder, FaultyDisk, Cli
     (folder, disk, client, mark)
 }
 
-/// Checks that the backend file after a crash contains a prefix of the log.
+/// Checks that, after a crash, the backend file contains a prefix of the log.
 fn check_backend(folder: &Folder, client: &Client, what: &str) {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let mut options = bolt_options();
