@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn logins_of_unknown_users_wait_like_those_of_known_users() {
+    async fn logins_of_unknown_users_wait_like_logins_of_known_users() {
         let order = async |hash: Option<&'static [u8]>| {
             let mut passwords = passwords();
             passwords.start = |_, _| Ok(());

@@ -214,7 +214,11 @@ mod tests {
         assert_eq!(begin(&Arc::new(callers[0].another())).unwrap_err(), Full);
         for permit in &permits {
             permit.hold(COUNTED_BYTES_MIN - 1).unwrap();
-            assert_eq!(permit.request_bytes.load(Ordering::Relaxed), 0, "too few bytes to count");
+            assert_eq!(
+                permit.request_bytes.load(Ordering::Relaxed),
+                0,
+                "small requests are not counted"
+            );
             permit.hold(4 * KIB).unwrap();
         }
         assert_eq!(calls.request_bytes.used(), 64 * KIB);
@@ -259,9 +263,17 @@ mod tests {
         while let Ok(permit) = begin(&greedy) {
             permits.push(permit);
         }
-        assert_eq!(permits.len(), 32, "half of the calls: no other connection has calls yet");
+        assert_eq!(
+            permits.len(),
+            32,
+            "a connection may begin calls until half of the bound is in use"
+        );
         let others: Vec<_> = std::iter::from_fn(|| begin(&modest).ok()).collect();
-        assert_eq!(others.len(), 4, "a sixteenth of the calls");
+        assert_eq!(
+            others.len(),
+            4,
+            "beyond half of the bound, a connection may have a sixteenth of the calls"
+        );
         permits[0].hold(512 * KIB).unwrap();
         assert_eq!(permits[1].hold(4 * KIB), Err(Full));
         others[0].hold(64 * KIB).unwrap();
