@@ -171,7 +171,7 @@ pub trait DataStore: Debug + Send + Sync {
     /// Returns the sizes of the data.
     fn sizes(&self) -> Sizes;
 
-    /// Returns the hash of the whole data, for an administrator.
+    /// Returns the hash of all data, for an administrator.
     fn hash<'a>(&'a self, client: &'a Credentials) -> StoreResult<'a, u32>;
 
     /// Returns the newest revision, and the hash of all records up to a revision, for an administrator. etcd and every

@@ -3,8 +3,8 @@
 //!
 //! # Bound
 //!
-//! The text of a request has at most [`TEXT_BYTES_MAX`] bytes: a request may contain megabytes of keys, but a log line
-//! must not.
+//! The text of a request is limited to [`TEXT_BYTES_MAX`] bytes, because a request may contain megabytes of keys, but
+//! a log line must not.
 
 use std::fmt::{self, Display, Write};
 

@@ -1,8 +1,8 @@
 //! Log lines about slow requests, in etcd's format, with the time spent in each step.
 //!
 //! `apply request took too long` is logged if applying a write takes longer than `--warning-apply-duration`, or if a
-//! read takes longer than that in total. `trace` is logged, with the steps, if a request takes longer than [`TRACED`].
-//! For a fast request, each of the two log lines costs only one comparison.
+//! read takes longer than this limit in total. `trace` is logged, with the steps, if a request takes longer than
+//! [`TRACED`]. For a fast request, each of the two log lines costs only one comparison.
 //!
 //! # Not here
 //!

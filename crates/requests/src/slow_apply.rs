@@ -1,5 +1,5 @@
-//! Logs etcd's warning about a request that took longer than `--warning-apply-duration`. Writes are reported by the
-//! data store, reads by `slow`.
+//! Logs etcd's warning about a request that took longer than `--warning-apply-duration`. The data store reports
+//! slow writes, and `slow` reports slow reads.
 
 use std::time::Duration;
 

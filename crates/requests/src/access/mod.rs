@@ -79,7 +79,7 @@ impl AccessControl {
         Self { info, auth, leases, provider, refusals: LogThrottle::default() }
     }
 
-    /// Returns whether authentication is disabled, so that requests need no credentials.
+    /// Returns whether authentication is disabled, in which case requests need no credentials.
     #[must_use]
     pub fn is_open(&self) -> bool {
         !self.auth.may_be_enabled()
@@ -217,7 +217,7 @@ impl AccessControl {
         }
     }
 
-    /// Checks a request that reads no data against the current users and roles.
+    /// Checks the permissions of a request that reads no data, according to the current users and roles.
     fn ask(
         &self,
         credentials: &Credentials,

@@ -71,7 +71,7 @@ impl Caller {
         }
     }
 
-    /// Creates the share of another connection to the same member.
+    /// Creates the share for another connection to the same member.
     pub fn another(&self) -> Self {
         Self::new(Arc::clone(&self.calls))
     }
