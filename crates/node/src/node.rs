@@ -95,7 +95,7 @@ pub enum StartError {
         applied: LogIndex,
     },
     /// The consensus core refused the configuration.
-    #[error("the consensus core cannot start")]
+    #[error("the consensus core refused its configuration")]
     Refused(#[from] ConfigError),
 }
 

@@ -41,7 +41,8 @@ impl Node {
         if forgettable > before_first {
             assert!(
                 forgettable <= applied,
-                "the log is compacted at most up to the applied index: later entries must still be applied"
+                "the log is compacted at most up to the applied index: otherwise entries would be dropped \
+                 before they are applied"
             );
             // A member that needs dropped entries receives a snapshot, which is created when it is
             // sent, so the recorded snapshot has no data.
