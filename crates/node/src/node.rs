@@ -71,8 +71,8 @@ pub struct Config {
 /// A membership change that is held until the previous change is applied.
 ///
 /// Otherwise the core would replace it with an empty entry, and its proposer would never receive an answer. Even a
-/// correct client may propose the change so early, because a follower may have applied the previous change and answered
-/// its client before the leader has applied it.
+/// correct client may propose the change this early, because a follower may have applied the previous change and
+/// answered its client before the leader has applied it.
 #[derive(Debug)]
 enum HeldChange {
     Own(u64, ConfChange),

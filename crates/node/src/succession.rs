@@ -6,8 +6,8 @@
 //! another, in id order, so that they do not split the votes. Each follower campaigns once in this
 //! way. Later elections start after a timeout.
 //!
-//! A mistaken follower does not depose the leader, because it first runs a pre-vote, and members
-//! that still receive messages from the leader refuse it. A leader that refuses the connections of
+//! A mistaken follower does not depose the leader, because it first runs a pre-vote, and members that
+//! still receive messages from the leader refuse the pre-vote. A leader that refuses the connections of
 //! all followers is replaced even though it is running, as it would be after a partition.
 //!
 //! See decision record 0009.

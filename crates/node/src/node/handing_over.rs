@@ -43,10 +43,10 @@ impl Node {
         self.notes.push(Note { level, text: text.to_owned() });
     }
 
-    /// Makes a leader whose disk is stalled transfer leadership as soon as the other members can
-    /// elect a leader. The core aborts a transfer after an election timeout, and this leader then
-    /// starts it again. In between it must not accept proposals, because followers that receive its
-    /// appends do not campaign.
+    /// Makes a leader whose disk is stalled transfer leadership as soon as the other members can elect a
+    /// leader. The core aborts a transfer after an election timeout, and this leader then starts another
+    /// transfer. Between two transfers, the leader must not accept proposals, because followers that
+    /// receive its appends do not campaign.
     pub(super) fn hand_over(&mut self) {
         if !self.raft.is_leader() {
             self.heir = None;
