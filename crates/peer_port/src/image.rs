@@ -164,7 +164,8 @@ fn check_certificate(
 ) -> Result<(), &'static str> {
     let Some(credentials) = credentials else {
         return Err(
-            "this member serves its state only if it verifies peers' certificates (--peer-client-cert-auth)",
+            "the connection has no verified certificate, without which this member does not serve its state \
+             (--peer-client-cert-auth)",
         );
     };
     if peers_are_named

@@ -124,7 +124,7 @@ impl PeerService {
     /// Adds the cluster id to the headers of a response.
     fn named<B>(&self, mut answer: Response<B>) -> Response<B> {
         let id = header::HeaderValue::try_from(format!("{:x}", self.info.cluster_id()))
-            .expect("hexadecimal digits are a header value");
+            .expect("hexadecimal digits are a valid header value");
         answer.headers_mut().insert(CLUSTER_HEADER, id);
         answer
     }
@@ -138,7 +138,7 @@ fn not_allowed(allowed: Option<Method>) -> Reply {
     let mut answer = reply::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     if let Some(allowed) = allowed {
         let allowed = header::HeaderValue::try_from(allowed.as_str())
-            .expect("a method's name is a header value");
+            .expect("a method name is a valid header value");
         answer.headers_mut().insert(header::ALLOW, allowed);
     }
     answer
