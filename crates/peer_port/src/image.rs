@@ -6,7 +6,8 @@
 //!
 //! * The peer port must verify certificates. Requests in plaintext or with unverified certificates are
 //!   refused.
-//! * If flags list the allowed names in peer certificates, every certificate that the port accepts belongs to a member.
+//! * If flags list the allowed names in peer certificates, every certificate that the port accepts is assumed to belong
+//!   to a member.
 //! * Otherwise the CA may also have signed client certificates, so the certificate must be valid for the host of one of
 //!   the member's peer URLs.
 //!

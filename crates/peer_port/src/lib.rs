@@ -5,7 +5,7 @@
 //!
 //! # Bounds
 //!
-//! The body of a request has at most [`BODY_BYTES_MAX`] bytes and must arrive within [`BODY_TIMEOUT`].
+//! The body of a request is limited to [`BODY_BYTES_MAX`] bytes and must arrive within [`BODY_TIMEOUT`].
 //!
 //! # Not here
 //!
