@@ -84,14 +84,22 @@ fn every_link_has_a_target() {
             } else {
                 let folder = Path::new(page).parent().unwrap();
                 let path = root().join(folder).join(file);
-                let found = path.canonicalize().unwrap_or_else(|_| panic!("{page}: {link}"));
+                let found = path
+                    .canonicalize()
+                    .unwrap_or_else(|_| panic!("{page}: the file of link {link} does not exist"));
                 // Files outside the book are not published with it.
                 let is_of_book = page.starts_with("docs/");
-                assert!(!is_of_book || found.starts_with(root().join("docs")), "{page}: {link}");
+                assert!(
+                    !is_of_book || found.starts_with(root().join("docs")),
+                    "{page}: link {link} leads out of the book"
+                );
                 found.strip_prefix(root()).unwrap().to_str().unwrap().to_owned()
             };
             if !anchor.is_empty() {
-                assert!(anchors(&text(&target)).contains(anchor), "{page}: {link}");
+                assert!(
+                    anchors(&text(&target)).contains(anchor),
+                    "{page}: the heading of link {link} does not exist"
+                );
             }
             count += 1;
         }
@@ -119,20 +127,27 @@ fn command_blocks_in_the_docs_are_tested_or_give_a_reason_for_not_being_tested()
     for page in pages("docs") {
         let text = text(&page);
         let lines: Vec<&str> = text.lines().collect();
-        for (at, line) in lines.iter().enumerate().filter(|(_, line)| **line == "```sh") {
+        for (at, _) in lines.iter().enumerate().filter(|(_, line)| **line == "```sh") {
             let comment = at.checked_sub(1).map_or("", |before| lines[before]);
             let is_marked =
                 comment.starts_with("<!-- not run: ") || comment.starts_with("<!-- run by tests/");
             let is_typed = ["docs/running.md", "docs/tour.md"].contains(&&*page);
-            assert!(is_marked || is_typed, "{page}, line {}: {line}", at + 1);
+            assert!(
+                is_marked || is_typed,
+                "{page}, line {}: the command block has no comment that starts with `not run` or `run by`",
+                at + 1
+            );
             marked += usize::from(is_marked);
             let words = comment.split([' ', ',', ':']).filter(|word| word.ends_with(".rs"));
             for word in words.filter(|word| word.contains('/')) {
-                assert!(root().join(word).exists(), "{page}: {comment}");
+                assert!(
+                    root().join(word).exists(),
+                    "{page}: the file {word} in {comment} does not exist"
+                );
             }
         }
     }
-    assert!(marked > 10, "only {marked} blocks were found");
+    assert!(marked > 10, "only {marked} marked command blocks were found");
 }
 
 /// `ctl` refuses an option that is also set in the environment, and some pages export variables. The commands of each
@@ -160,7 +175,7 @@ fn commands_in_the_docs_set_no_option_that_a_page_exports() {
 
 /// The downgrade in the longer tour is tested, and the migration page must have the same commands.
 #[test]
-fn the_downgrade_commands_are_equal_on_every_page() {
+fn the_tour_and_the_migration_page_have_the_same_downgrade_commands() {
     let block = |page: &str| {
         let text = text(page);
         let blocks = text.split("```sh\n").filter_map(|rest| rest.split("```").next());
@@ -200,7 +215,7 @@ fn flags_and_commands_in_the_pages_exist() {
             let known = flags.contains(&format!("`{word}`")) || tools.contains(&format!("`{word}"));
             // These flags belong to the repository tasks or to the server itself.
             let of_others = ["--long", "--seconds", "--seeds", "--version"].contains(&word);
-            assert!(known || of_others, "{page}: {word}");
+            assert!(known || of_others, "{page}: unknown flag {word}");
         }
         for line in text.lines() {
             for (tool, rest) in ["quorate ctl ", "quorate utl "]
@@ -209,7 +224,10 @@ fn flags_and_commands_in_the_pages_exist() {
             {
                 let words = rest.split([' ', '`']);
                 let name = words.clone().find(|word| !word.starts_with('-')).unwrap();
-                assert!(tools.contains(&format!("`{tool} {name}")), "{page}: {line}");
+                assert!(
+                    tools.contains(&format!("`{tool} {name}")),
+                    "{page}: unknown command in {line}"
+                );
             }
         }
     }

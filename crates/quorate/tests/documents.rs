@@ -85,7 +85,7 @@ fn commands_in_the_readme_exist() {
         for (at, word) in words.iter().enumerate() {
             let Some((_, known)) = tools.iter().find(|(tool, _)| tool == word) else { continue };
             let command = words[at + 1];
-            assert!(known.contains(command), "{line}: {known:?}");
+            assert!(known.contains(command), "{line}: the command is not one of {known:?}");
             seen += 1;
         }
     }
