@@ -14,8 +14,8 @@ fn main() {
         return;
     }
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
-    // The manifest is in `<root>/crates/quorate`. A checkout in a directory above the root is another repository and is
-    // ignored.
+    // The manifest is in `<root>/crates/quorate`. A checkout in a directory above the root belongs to another
+    // repository and is ignored.
     let Some(root) = manifest.ancestors().nth(2) else { return };
     let found = commit::find(root);
     for path in found.read {

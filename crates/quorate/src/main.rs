@@ -1,4 +1,4 @@
-//! The binary, which runs a program according to its own name and first argument.
+//! The binary. Its name and its first argument select the program that it runs.
 //!
 //! A link named `etcdctl` or `etcdutl` runs the tool of that name. Otherwise the first argument may name a program
 //! (`ctl`, `utl`, `bench`, `console`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` are equivalent to the

@@ -188,7 +188,7 @@ fn the_tour_and_the_migration_page_have_the_same_downgrade_commands() {
     assert_eq!(block("docs/tour.md"), block("docs/migration.md"));
 }
 
-/// The list of differences claims the absence of a flag only if the flag does not exist.
+/// The list of differences names a flag as absent only if the flag does not exist.
 #[test]
 fn flags_listed_as_absent_do_not_exist() {
     let flags = text("docs/flags.md");
