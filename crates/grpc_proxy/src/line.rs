@@ -108,7 +108,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     list(
         "listen-cipher-suites",
         "",
-        "Comma-separated list of supported TLS cipher suites between client/proxy (empty for all that are sound).",
+        "Comma-separated list of supported TLS cipher suites between client/proxy (all secure ones if empty).",
     ),
     Flag::uint(
         "max-concurrent-streams",

@@ -73,7 +73,7 @@ mod tests {
     const NOW: Duration = Duration::from_secs(100);
 
     #[test]
-    fn the_exclusion_time_of_a_key_begins_with_its_last_addition() {
+    fn adding_a_key_again_restarts_its_exclusion_period() {
         let (mut keys, key) = (ExcludedKeys::default(), Bytes::from_static(b"a"));
         keys.add(key.clone(), NOW);
         keys.add(key.clone(), NOW + EXCLUSION / 2);

@@ -557,7 +557,10 @@ mod tests {
             assert!(is_owned(&owned_keys, &key(0), NOW));
         }
         let (count, held) = owned_keys.load();
-        assert!(count == 16 && held <= OWNED_BYTES_MAX, "{count} keys of {held} bytes are owned");
+        assert!(
+            count == 16 && held <= OWNED_BYTES_MAX,
+            "{count} keys with {held} bytes in total are owned"
+        );
         assert!(!is_owned(&owned_keys, &key(1), NOW));
         assert_eq!(owned_keys.take_released().len(), 4);
         own(&owned_keys, &key(99), 7, RECORD_BYTES_MAX);
@@ -603,7 +606,7 @@ mod tests {
             Some(())
         };
         let count = (0..100).map_while(decline).count();
-        assert!(count * LONG < EXCLUDED_BYTES_MAX, "{count} keys");
+        assert!(count * LONG < EXCLUDED_BYTES_MAX, "{count} keys are excluded");
         let later = NOW + EXCLUSION;
         assert!(owned_keys.begin_acquiring(&long_key(count), later).is_some());
     }

@@ -300,7 +300,7 @@ async fn reads_of_owned_keys_return_the_current_record() {
         expired > 20 && sessions > 20,
         "only {expired} leases and {sessions} sessions have ended"
     );
-    assert!(reads > 5000, "only {reads} reads of owned keys");
+    assert!(reads > 5000, "only {reads} reads were answered from owned keys");
 }
 
 /// A store that applies every transaction, and then returns the configured error, if any.
