@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistyped_directory_is_distinguished_from_a_damaged_one() {
+    fn a_mistyped_path_is_distinguished_from_a_damaged_directory() {
         let folder = tempfile::tempdir().unwrap();
         let place = std::fs::canonicalize(folder.path()).unwrap();
         let root = place.join("d");
@@ -141,7 +141,7 @@ mod tests {
         std::fs::create_dir_all(root.join("member/snap")).unwrap();
         std::fs::create_dir(place.join("empty")).unwrap();
         assert!(data_dir(&root, None).is_ok());
-        assert!(data_dir(&place.join("empty"), None).is_ok(), "it is judged");
+        assert!(data_dir(&place.join("empty"), None).is_ok(), "an empty directory is accepted");
         for (part, name) in [("member", "member"), ("member/wal", "wal"), ("member/snap", "snap")] {
             let path = root.join(part);
             let refused = data_dir(&path, None).unwrap_err();

@@ -177,8 +177,8 @@ impl NewMember {
         if token == INITIAL_CLUSTER_TOKEN.default {
             session.log(
                 "warn",
-                "the cluster token is the default, so the restored members may have the ids of running ones; give a \
-                 new --initial-cluster-token, and restore all members. To replace one member of a running \
+                "the cluster token is the default, so the restored members may have the same ids as running members; \
+                 give a new --initial-cluster-token, and restore all members. To replace one member of a running \
                  cluster, do not restore it: remove it and add it again with an empty data directory",
                 &[("initial-cluster-token", token.to_owned())],
             );
@@ -208,7 +208,8 @@ impl NewMember {
         bring: impl FnOnce(&Path) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let root = self.dirs.root();
-        let is_new = disk.metadata(root).map_err(io_error("look", root, 0))?.is_none();
+        let is_new =
+            disk.metadata(root).map_err(io_error("check whether it exists", root, 0))?.is_none();
         let staging = root.join(STAGING);
         let snap_dir = staging.join("snap");
         disk.create_dir_all(&snap_dir, DIR_MODE).map_err(io_error("create", &snap_dir, 0))?;
@@ -230,7 +231,7 @@ impl NewMember {
         let (root, snap_dir) = (self.dirs.root(), staging.join("snap"));
         let mark = self.write_backend(disk, &snap_dir.join("db"))?;
         restored::leave(&**disk, staging, &mark).map_err(io_error(
-            "create the mark in",
+            "mark the directory as restored",
             staging,
             0,
         ))?;

@@ -57,14 +57,14 @@ remaining directories, as their members left them, and no older copies. If a log
 DATA-DIR=WAL-DIR. The directories are not modified. No member may be running on them.
 
 Among the sound directories, the one with the most up-to-date log is chosen, and its log is applied to the end. With
-sound directories of a majority of the voters, the result contains every acknowledged write. Otherwise writes may be missing,
-and --accept-data-loss is required.
+sound directories of a majority of the voters, the result contains every acknowledged write. Otherwise writes may be
+missing, and --accept-data-loss is required.
 
 The plan is printed first: each directory, and what is kept, carried over, left out and dropped. With --yes, one
-member of the new cluster is then created, as by `snapshot restore`. Run the command once for each new member, with the same
-directories and the same --initial-cluster, and with its own --name, --initial-advertise-peer-urls and --data-dir. If
-the URLs are the same as before, a different --initial-cluster-token is required, so that members of the old cluster do not
-join the new one.
+member of the new cluster is then created, as with `snapshot restore`. Run the command once for each new member, with
+the same directories and the same --initial-cluster, and with its own --name, --initial-advertise-peer-urls and
+--data-dir. If the URLs are the same as before, a different --initial-cluster-token is required, so that members of
+the old cluster do not join the new one.
 ",
     flags: &[
         new_member::DATA_DIR,

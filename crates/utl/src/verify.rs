@@ -158,7 +158,8 @@ fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: 
         match snap::read(disk, &dirs.snap().join(name)) {
             Ok(snapshot) => read.push((snapshot.term, snapshot.index)),
             Err(error) => {
-                findings.notable(PART, format!("{error}: the file is renamed at the next start"));
+                findings
+                    .notable(PART, format!("{error}: the member renames the file when it starts"));
             }
         }
     }
@@ -168,7 +169,9 @@ fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: 
         let index = mark.index;
         findings.notable(
             PART,
-            format!("no snapshot file at index {index}, from which etcd 3.5 and 3.6 would start"),
+            format!(
+                "the snapshot file at index {index}, from which etcd 3.5 and 3.6 would start, is missing"
+            ),
         );
     }
 }
@@ -217,7 +220,10 @@ fn compare(
         let left = log.commit.saturating_sub(applied);
         findings.sound(
             PART,
-            format!("applied up to entry {applied} of {last}; the next start applies {left} more committed entries"),
+            format!(
+                "applied up to entry {applied} of {last}; the member applies {left} more committed entries when it \
+                 starts"
+            ),
         );
     }
 }

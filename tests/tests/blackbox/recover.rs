@@ -120,7 +120,7 @@ async fn recovered(kind: Kind, directories: &[&Path], more: &[&str]) -> Vec<Serv
         args.extend(flags.iter().map(String::as_str));
         args.extend(directories.iter().map(|path| text(path)));
         let said = Utl::Quorate.run(&[&args[..], more].concat()).success();
-        assert!(said.contains("is created in"), "{said}");
+        assert!(said.contains("are created in"), "{said}");
         drop(Utl::Quorate.run(&["verify", text(server.data())]).success());
         server.set_cluster(words.clone(), false);
         server.launch();

@@ -36,8 +36,8 @@ pub(super) const KEYS: Command = Command {
 pub(super) const GET: Command = Command {
     usage: "get <filename> <bucket> <key>",
     short: "Prints a value as it is stored",
-    long: "Prints a value as it is stored. Write the key as `db keys` prints it: main/sub for a revision,\nand for \
-     other keys plain text or text in double quotes with Go's escapes.\n",
+    long: "Prints a value as it is stored. Write the key as `db keys` prints it: a revision as\nmain/sub, and \
+     any other key as plain text or as text in double quotes with Go's escapes.\n",
     run: Some(get),
     ..Command::EMPTY
 };

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_cannot_be_compared_are_refused() {
+    fn directories_of_different_clusters_or_of_the_same_member_are_refused() {
         let refused = |candidates: &[Candidate]| {
             check_identities(candidates).map_err(|error| error.to_string()).unwrap_err()
         };

@@ -289,7 +289,7 @@ fn left_out(directory: &Directory, other: &Other) -> String {
     match other {
         Other::Contained => format!("no entries of {path}"),
         Other::Lacking { indexes, described } => {
-            format!("of {path}, {}", list(indexes, described))
+            format!("from {path}: {}", list(indexes, described))
         }
         Other::Unreadable => {
             format!("the whole log of {path}, which cannot be read to the end")
@@ -353,10 +353,10 @@ fn new(plan: &Plan) -> String {
         by => format!(", at a revision raised by {by}"),
     };
     let next = match (is_made, plan.doubts().is_empty()) {
-        (true, _) => "is created in",
-        (false, true) => "nothing is written yet; use --yes to create it in",
+        (true, _) => "the member's files are created in",
+        (false, true) => "nothing is written yet; use --yes to create the member's files in",
         (false, false) => {
-            "nothing is written yet; use --yes and --accept-data-loss to create it in"
+            "nothing is written yet; use --yes and --accept-data-loss to create the member's files in"
         }
     };
     format!("cluster {cluster:x} with the members {members}{bumped}: {next} {}", place.display())
