@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_may_result_from_dns_rebinding_are_refused() {
+    fn host_names_usable_for_dns_rebinding_are_refused() {
         let host = |host: &'static str| {
             let origin = format!("http://{host}");
             call(&[("host", host), ("origin", &origin)])

@@ -301,8 +301,8 @@ fn of_member(member: &MemberRow, found: &mut Vec<Problem>) {
     if slow > 0.0 || pending > PENDING_EVENTS {
         let title = format!("Watchers of member {name} are not keeping up");
         let text = format!(
-            "{slow:.0} watchers are behind, and {pending:.0} events wait. A client that does not read its watch delays \
-             its own events and uses memory on the member."
+            "{slow:.0} watchers are behind, and {pending:.0} events are pending. A client that does not read its watch \
+             delays its own events and uses memory on the member."
         );
         found.push(Problem::new(WATCHERS_SLOW, Severity::Warning, title, &text).of(member));
     }
@@ -322,8 +322,8 @@ fn of_latencies(member: &MemberRow, found: &mut Vec<Problem>) {
     if let Some(secs) = slow(Stage::Fsync, FSYNC_SECS) {
         let title = format!("The disk of member {name} is slow");
         let text = format!(
-            "99% of its log syncs take up to {:.0} ms, and writes wait for these syncs. Use a fast local disk \
-             only for the log.",
+            "99% of its log syncs take up to {:.0} ms, and writes wait for these syncs. Dedicate a fast local \
+             disk to the log.",
             secs * 1e3
         );
         found.push(Problem::new(DISK_SLOW, Severity::Warning, title, &text).of(member));
@@ -402,8 +402,8 @@ pub(crate) fn advice_for_alarm(name: &str) -> &'static str {
              then disarm the alarm."
         }
         "CORRUPT" => {
-            "The member's data differs from that of the others. Do not disarm the alarm before the cause is known; replace \
-             the member."
+            "The member's data differs from the other members' data. Do not disarm the alarm before the cause is \
+             known; replace the member."
         }
         _ => "See the runbook.",
     }

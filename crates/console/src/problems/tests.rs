@@ -124,7 +124,7 @@ fn space_and_size_problems_are_reported() {
 }
 
 #[test]
-fn alarms_slow_watchers_and_differences_of_clocks_or_versions_are_reported() {
+fn alarms_slow_watchers_and_clock_or_version_differences_are_reported() {
     for (name, id) in [("NOSPACE", "no-space"), ("CORRUPT", "corrupt")] {
         let raised = |it: &mut Report| {
             let alarm = Alarm { member: 2, name: name.to_owned() };
