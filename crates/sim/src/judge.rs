@@ -158,15 +158,14 @@ impl Judge {
                 self.digests.push(Digest { term, kind, sum, revision, known_in });
                 continue;
             }
-            let digest = self.digest(entry.index).expect(
-                "the judge has a digest of every entry before the next \
-                                                          unknown one",
-            );
+            let digest =
+                self.digest(entry.index).expect("the judge has a digest of every known entry");
             if (digest.term, digest.kind, digest.sum) != (entry.term, entry.kind, sum) {
                 return self.fail(|| {
                     let (index, term) = (entry.index, entry.term);
                     format!(
-                        "host {host} applies a different entry {index}: of term {term}, not {}",
+                        "host {host} applies entry {index} of term {term}, which differs from the committed entry of \
+                         term {}",
                         digest.term
                     )
                 });
@@ -236,7 +235,8 @@ impl Judge {
             };
             let mut bytes = Vec::new();
             frame.encode(&mut bytes);
-            let response = WatchResponse::decode(&bytes[..]).expect("a frame is a response");
+            let response =
+                WatchResponse::decode(&bytes[..]).expect("every frame is an encoded response");
             for event in &response.events {
                 let event = translate::event(event);
                 events.entry(event.revision()).or_default().push(event);
@@ -327,10 +327,10 @@ impl Judge {
             }
         }
         if state.members() != self.reference.members() {
-            self.fail(|| format!("host {host} has different members"));
+            self.fail(|| format!("the members of host {host} differ from the reference state"));
         }
         if state.alarms() != self.reference.alarms() {
-            self.fail(|| format!("host {host} has different alarms"));
+            self.fail(|| format!("the alarms of host {host} differ from the reference state"));
         }
         if state.auth().view() != self.reference.auth().view() {
             let (actual, expected) = (state.auth().view(), self.reference.auth().view().clone());
@@ -339,7 +339,7 @@ impl Judge {
             });
         }
         if state.versions() != self.reference.versions() {
-            self.fail(|| format!("host {host} has different versions"));
+            self.fail(|| format!("the versions of host {host} differ from the reference state"));
         }
     }
 
@@ -397,7 +397,7 @@ impl Judge {
             Ok(Some(entry_term)) => self.fail(|| {
                 let expected = digest.term;
                 format!(
-                    "host {host} leads in term {term} with a different entry {index}: of term {entry_term}, not \
+                    "host {host} leads in term {term}, but its entry {index} has term {entry_term} instead of \
                      {expected}"
                 )
             }),
@@ -428,7 +428,7 @@ impl Judge {
         match dropped {
             Dropped::ForOwnSnapshot { index } => self.fail(|| {
                 format!(
-                    "host {host} drops its log for a snapshot at {index}, whose last entry it has"
+                    "host {host} drops its log for a snapshot at {index}, although the log contains that entry"
                 )
             }),
             Dropped::ForLeader { index, term } => {
@@ -451,8 +451,8 @@ impl Judge {
         if !is_same || config.voters.is_joint() {
             self.fail(|| {
                 format!(
-                    "host {host} has the configuration {counts:?}, but the voters {voters:?} and \
-                                  learners {learners:?}"
+                    "host {host} uses the configuration {counts:?}, but its state has the voters {voters:?} and \
+                     learners {learners:?}"
                 )
             });
         }

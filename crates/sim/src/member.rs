@@ -764,7 +764,7 @@ impl Process {
         if self.is_installing {
             return Ok(());
         }
-        let fatal = Fatal::of("the end");
+        let fatal = Fatal::of("shutdown");
         while let Some(job) = self.jobs.pop_front() {
             if let Next::AwaitInstall =
                 self.machine.take(job, time, &mut self.outputs).map_err(|error| fatal(&error))?

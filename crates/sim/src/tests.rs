@@ -83,7 +83,7 @@ fn the_judge_reports_members_that_contradict_each_other() {
     judge.note_leader(Term(2), 7, LogIndex::ZERO);
     assert_eq!(judge.failure(), None);
     judge.note_committed(1, &[entry(2, 3)]);
-    assert!(judge.failure().unwrap().contains("different entry 2"));
+    assert!(judge.failure().unwrap().contains("applies entry 2 of term"));
 
     let mut judge = Judge::new(1);
     judge.note_leader(Term(2), 7, LogIndex::ZERO);

@@ -9,7 +9,7 @@
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "the program has a clock and threads; the runs have neither"
+    reason = "the program uses a clock and threads; the simulated runs do not"
 )]
 
 use std::panic;
@@ -39,7 +39,7 @@ usage: cargo xtask sim [--seeds N | --hours N | --minutes N] [--first S] [--thre
                 stops at the first failed seed
   --seed S      runs one seed
   --trace       prints the trace of the run
-  --without K   omits these kinds of faults and activities
+  --without K   omits the listed kinds of faults and activities
   --seconds N   stops faults after N seconds
 ";
 
@@ -140,7 +140,7 @@ fn run_one(seed: u64, args: &Args, origin: Instant) -> ExitCode {
     }
     let sink: Option<Sink> = args.trace.then(|| Box::new(|line: String| print(&line)) as Sink);
     let run = run(seed, &args.reduction, origin, sink);
-    print(&format!("sum {:016x}, {} events", run.sum, run.events));
+    print(&format!("trace sum {:016x}, {} events", run.sum, run.events));
     for (what, count) in run.rare_states.iter() {
         print(&format!("{count:>6} {what}"));
     }
@@ -187,7 +187,7 @@ fn run_many(args: &Args, origin: Instant) -> ExitCode {
         print(&format!("{count:>9} {what}"));
     }
     for what in tally.rare_states.unreached() {
-        print(&format!("    never {what}"));
+        print(&format!("    never: {what}"));
     }
     let took = origin.elapsed().as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "a rough figure is sufficient")]

@@ -65,10 +65,7 @@ impl World {
         }
     }
 
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "only the injected kinds that affect a host"
-    )]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "no other kind is a fault of a single host")]
     fn inject_host_fault(&mut self, kind: Kind, at: usize) {
         match kind {
             Kind::Kill => self.end_process(at, FaultsHit::default()),

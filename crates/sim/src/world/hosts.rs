@@ -201,7 +201,7 @@ impl World {
         }
         if found.term < promised.term || found.last_index < promised.log {
             self.judge
-                .fail(|| format!("h{at} breaks its promise {promised:?}, its log is {found:?}"));
+                .fail(|| format!("h{at} breaks its promise {promised:?}: its log is {found:?}"));
         }
         self.check_log_end(at);
         if is_damaged {
@@ -211,7 +211,7 @@ impl World {
         if found.last_index < LogIndex(applied.0) {
             self.judge.fail(|| {
                 let last = found.last_index;
-                format!("h{at} starts although its log ends at {last} but {} is applied", applied.0)
+                format!("h{at} starts although its log ends at entry {last} and it has applied entry {}", applied.0)
             });
         }
         if applied.0 > 0 {
@@ -224,7 +224,7 @@ impl World {
         let vote = process.vote();
         if promised.vote.term == vote.term && promised.vote != vote {
             self.judge
-                .fail(|| format!("h{at} breaks its promise {promised:?}, its vote is {vote:?}"));
+                .fail(|| format!("h{at} breaks its promise {promised:?}: its vote is {vote:?}"));
         }
         let tick = flags.settings.tick;
         let host = &mut self.hosts[at];

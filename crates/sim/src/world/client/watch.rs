@@ -166,8 +166,9 @@ impl World {
                     let mut bytes = Vec::new();
                     frame.encode(&mut bytes);
                     let response = WatchResponse::decode(&bytes[..]);
-                    messages
-                        .push(translate::watch_message(&response.expect("a frame is a response")));
+                    messages.push(translate::watch_message(
+                        &response.expect("every frame is an encoded response"),
+                    ));
                 }
             }
         }
