@@ -81,7 +81,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
     if !SUITES.contains(&suite) {
         return Err(format!(
-            "unknown suite {suite}: one of {}, patroni, promtool, postgres, chromium, or axe",
+            "unknown suite {suite}: choose one of {}, patroni, promtool, postgres, chromium, or axe",
             SUITES.join(", ")
         ));
     }

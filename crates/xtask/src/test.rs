@@ -126,7 +126,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             command.env("QUORATE_CLUSTER", place);
         }
         if is_secured {
-            say("with authentication and certificates");
+            say("the members require authentication and certificates");
             command.env("QUORATE_SECURED", "1");
         }
         tally.run(&mut command, filters)
@@ -265,7 +265,7 @@ fn etcd(is_required: bool) -> Result<Option<PathBuf>, String> {
     }
     match provision::etcd(provision::DEFAULT_SUITE) {
         Ok(folder) => {
-            say(&format!("interop tests use {}", folder.display()));
+            say(&format!("the interoperability tests use {}", folder.display()));
             Ok(Some(folder))
         }
         Err(why) if is_required => Err(format!("etcd is required (QUORATE_REQUIRE): {why}")),

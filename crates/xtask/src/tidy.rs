@@ -459,7 +459,7 @@ fn check(sources: &[Source]) -> Vec<String> {
     check_test_names(sources, &mut complaints);
     for (path, _) in LONG_FILES {
         if !sources.iter().any(|source| source.path == *path) {
-            complaints.push(format!("{path}: this file in LONG_FILES does not exist"));
+            complaints.push(format!("{path}: listed in LONG_FILES, but not found"));
         }
     }
     complaints
@@ -512,7 +512,7 @@ fn check_bans(sources: &[Source], complaints: &mut Vec<String>) {
     for folder in PURE {
         match of(folder) {
             None => complaints.push(format!(
-                "{folder}clippy.toml: this file with the bans of pure crates does not exist"
+                "{folder}clippy.toml: file not found; it must contain the bans for pure crates"
             )),
             Some(bans) if !bans.starts_with(root) => {
                 complaints.push(format!(

@@ -62,7 +62,10 @@ fn failover(programs: &Programs, options: &Options) -> Result<Row, String> {
             }
         }
     }
-    let work = format!("leader killed to first acknowledged put, median of {}", outages[0].len());
+    let work = format!(
+        "time from killing the leader until the first acknowledged put, median of {}",
+        outages[0].len()
+    );
     // The duration of an election is random, so individual kills cannot be paired. The medians are compared instead.
     let medians = outages.map(median);
     Ok(Row::of_pairs(work, "ms", &[(medians[0], medians[1])], 1.0))
@@ -144,7 +147,7 @@ fn catch_up(programs: &Programs, options: &Options) -> Result<[Row; 2], String> 
         Row {
             measured: ours,
             ..Row::of_pairs(
-                format!("put p99 while a member {missed} entries behind catches up ÷ idle"),
+                format!("put p99 while a member catches up on {missed} entries ÷ idle"),
                 "",
                 &slowdown,
                 3.0,
