@@ -13,8 +13,8 @@ use crate::cache::{Cache, CacheKey, CachedAnswer, ENTRY_BYTES_MAX, Filling};
 use crate::leasing::Latest;
 use crate::span::Span;
 
-/// A request that was sent to a member and whose response may be cached. If it is dropped without a response, the
-/// request is also unregistered from the cache.
+/// A request that was sent to a member and whose response may be cached. Dropping this value without
+/// a response also unregisters the request from the cache.
 #[derive(Debug)]
 pub(crate) struct CacheFill {
     cache: Arc<Cache>,

@@ -1,4 +1,4 @@
-//! A client's call: identifies the caller by the request headers, and counts the call in the metrics until it ends.
+//! Identifies the caller of a call by the request headers, and counts the call in the metrics until it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -126,7 +126,7 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.calls.under_way.fetch_sub(1, Ordering::Relaxed);
-        // A call dropped before its response was cancelled by the client.
+        // If the call is dropped before it has a response, the client has cancelled it.
         let code = self.code.unwrap_or(Code::Cancelled as i32);
         let (service, method) = self.method;
         self.metrics.grpc.at(service, method).handled(code, self.begun.elapsed());

@@ -1,4 +1,4 @@
-//! Messages as raw bytes: reads them from streams, and creates bodies with a single message.
+//! Reads messages from streams as raw bytes, and creates bodies with a single message.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

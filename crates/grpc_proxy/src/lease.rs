@@ -73,8 +73,8 @@ struct Renewer {
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     outbox: Arc<Outbox>,
-    /// The client's unanswered requests, in order. Each entry has the lease, and the response if it arrived before the
-    /// response to an earlier request.
+    /// The client's unanswered requests, in order. Each entry contains the lease id, and the response if it has
+    /// arrived while an earlier request is still unanswered.
     outstanding: Mutex<VecDeque<(i64, Option<Bytes>)>>,
 }
 

@@ -85,7 +85,7 @@ enum ProxyError {
     Start(#[from] StartError),
 }
 
-/// Runs the program. The first argument is the program name, and the second one is `grpc-proxy`.
+/// Runs the program. The first argument is the program name, and the second argument is `grpc-proxy`.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (mut output, mut errors) = (std::io::stdout(), std::io::stderr());
     let begun = begin_of_server(&ROOT, args, (&mut output, &mut errors));
@@ -106,7 +106,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn start(matches: &Matches) -> Result<(), ProxyError> {
     let options = Options::of(matches)?;
     let level = if options.is_debugged { log::Level::Debug } else { log::Level::Info };
-    // Initialisation cannot fail if the log goes to standard error.
+    // Initialisation cannot fail if the log is written to standard error.
     drop(log::init(&log::Settings { level, ..log::Settings::default() }));
     Ok(start::run(&options)?)
 }

@@ -5,7 +5,7 @@
 //!
 //! # Bound
 //!
-//! A request has at most [`REQUEST_BYTES_MAX`] bytes, the default of grpc-go's servers.
+//! A request is at most [`REQUEST_BYTES_MAX`] bytes long, the default limit of grpc-go's servers.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

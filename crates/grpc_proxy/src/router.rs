@@ -207,8 +207,8 @@ impl Services {
         }
     }
 
-    /// Forwards a request of the lock or election service. The member creates the request's key under the name without
-    /// checking whether a proxy owns that key.
+    /// Forwards a request of the lock or election service. The member creates the request's key under the name of the
+    /// lock or election without checking whether a proxy owns that key.
     async fn queue(
         &self,
         method: &'static Method,

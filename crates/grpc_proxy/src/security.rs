@@ -78,7 +78,7 @@ pub(crate) fn targets(options: &Options) -> Result<Targets, SecurityError> {
     if let Some(pair) = &flags.pair {
         let name = pair.common_name()?;
         if !name.is_empty() {
-            // A member would authenticate every client of this proxy as the user with that name.
+            // A member would authenticate every client of this proxy as the user in the certificate's Common Name.
             return Err(SecurityError::CommonName { name, path: pair.cert.display().to_string() });
         }
     }

@@ -142,7 +142,7 @@ impl<S: Store> Leasing<S> {
 
 fn send(frames: &mpsc::Sender<Result<Frame<Bytes>, Status>>, request: RequestUnion) {
     let request = WatchRequest { request_union: Some(request) };
-    // The create request is the first one in the queue. If the queue is full, a progress request is dropped and sent
-    // again in the next period.
+    // The create request is the first request in the queue. If the queue is full, a progress request is dropped and
+    // sent again in the next period.
     drop(frames.try_send(Ok(Frame::data(framed(&request)))));
 }

@@ -26,7 +26,7 @@ use super::answer::Known;
 use super::names::{Names, REVOKE};
 use crate::span::Span;
 
-/// Maximum number of operations in a transaction, which is the members' default.
+/// Maximum number of operations in a transaction: the members' default limit.
 const OPERATIONS_MAX: usize = 128;
 
 /// Maximum number of leasing keys that one attempt reads per condition. The next attempt finds the remaining keys.
@@ -266,7 +266,7 @@ pub(super) fn revoke(keys: &[LeasingKey]) -> TxnRequest {
     }))
 }
 
-/// Builds the transaction that deletes each of these leasing keys that has the given creation revision.
+/// Builds the transaction that deletes these leasing keys, each only if it has the given creation revision.
 pub(super) fn give_up(keys: &[(Bytes, i64)]) -> TxnRequest {
     each(keys.iter().map(|(name, created)| {
         let delete = DeleteRangeRequest { key: name.clone(), ..DeleteRangeRequest::default() };

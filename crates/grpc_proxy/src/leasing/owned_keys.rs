@@ -1,4 +1,4 @@
-//! The keys owned by this proxy, with their records. Also decides whether the records may be used in responses.
+//! Stores the keys owned by this proxy, with their records, and decides whether the records may be used in responses.
 //!
 //! # Guarantees
 //!
@@ -310,7 +310,7 @@ impl Acquisition<'_> {
 }
 
 impl Writing<'_> {
-    /// Ends a write that was performed at `revision`. `refreshed` has the resulting states of owned keys.
+    /// Ends a write that was performed at `revision`. `refreshed` contains the resulting states of owned keys.
     pub(super) fn done(mut self, revision: i64, refreshed: Vec<(Bytes, Known)>) {
         let mut state = self.owned_keys.state.lock();
         for (key, known) in refreshed {

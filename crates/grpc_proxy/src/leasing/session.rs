@@ -59,7 +59,7 @@ struct Granted {
     revision: i64,
 }
 
-/// Returns the time until which the lease is certainly alive, from the time at which the renewal was sent and the
+/// Returns the time until which the lease is certainly alive, computed from the send time of the renewal and the
 /// returned TTL.
 fn until(asked_at: Duration, ttl: Duration) -> Duration {
     asked_at + ttl - ttl / MARGIN_PER_TTL

@@ -16,7 +16,7 @@
 //! # Guarantees
 //!
 //! * Every watcher receives every event from its start revision on, once and in order, even if it changes its group or
-//!   a member is lost. Otherwise it receives a cancellation with the reason.
+//!   a member is lost. If that is impossible, it receives a cancellation with the reason.
 //! * Watchers share a watch only if they have the same user and token. A member checks the permissions of each new
 //!   watcher. As on a member, a watcher continues if its token is revoked later.
 //!

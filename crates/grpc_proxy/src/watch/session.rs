@@ -237,7 +237,7 @@ impl Session {
         header
     }
 
-    /// Returns watchers that had fallen behind to their sets.
+    /// Adds the watchers that had fallen behind to their sets again.
     fn catch_up(&mut self) {
         let is_behind = |entry: &WatcherEntry| matches!(entry.state, WatcherState::Behind { .. });
         let behind: Vec<i64> =
@@ -296,7 +296,7 @@ impl Session {
         }
     }
 
-    /// Returns the requested id, or a free one if none is requested. Returns `None` if the requested id is in use.
+    /// Returns the requested id, or an unused id if `wanted` is 0. Returns `None` if the requested id is in use.
     fn new_id(&mut self, wanted: i64) -> Option<i64> {
         if wanted != 0 {
             return (!self.watchers.contains_key(&wanted)).then_some(wanted);

@@ -88,7 +88,7 @@ pub(super) struct WatcherSet {
 struct State {
     groups: BTreeMap<u64, Group>,
     next: u64,
-    /// Number of watchers that this set currently contributes to the gauge of watchers that share a watch.
+    /// This set's current contribution to the gauge of watchers that share a watch.
     coalescing: i64,
 }
 
@@ -241,7 +241,8 @@ impl State {
         self.next
     }
 
-    /// Merges a group into another group that has caught up and whose position is not later.
+    /// Merges a group into another group, which has caught up and whose position is at most the position of the merged
+    /// group.
     fn coalesce(&mut self, number: u64) {
         let Some(position) = self.groups.get(&number).and_then(|group| group.position) else {
             return;
