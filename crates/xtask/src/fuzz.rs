@@ -13,7 +13,8 @@ use crate::{Outcome, say};
 /// The default run time of a target, in seconds.
 const SECONDS: u64 = 60;
 
-/// The maximum input size, in bytes. Small inputs run faster, and this size still allows every relevant kind of input.
+/// The maximum input size, in bytes. Targets run faster on small inputs, and this size still allows every relevant
+/// kind of input.
 const INPUT_BYTES_MAX: u64 = 64 << 10;
 
 /// An in-memory directory for temporary files, if the machine has one. Targets whose parsers read files write their

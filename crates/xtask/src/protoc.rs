@@ -1,9 +1,9 @@
 //! A protocol buffer compiler for build scripts.
 //!
 //! The independent client of the black-box tests, `etcd-client`, generates its code at build time and needs a
-//! descriptor set from `$PROTOC`. A copy of this program under the name `protoc` provides it with the `protox` crate,
-//! so that only the Rust toolchain is required. The copy supports only the flags that `prost-build` passes. Any other
-//! flag is an error.
+//! descriptor set from `$PROTOC`. A copy of this program under the name `protoc` uses the `protox` crate to create that
+//! descriptor set, so that only the Rust toolchain is required. The copy supports only the flags that `prost-build`
+//! passes. Any other flag is an error.
 
 use std::path::{Path, PathBuf};
 

@@ -24,8 +24,8 @@ const PROMTOOL_SUITE: &str = "bookworm";
 
 const SUITES: [&str; 3] = ["trixie", "bookworm", "sid"];
 const PACKAGES: [&str; 2] = ["etcd-server", "etcd-client"];
-/// Patroni and the packages that it imports. Its C modules are built only for the Python version of the machine's
-/// Debian release.
+/// Patroni and the packages that it imports. The C modules among them are built only for the Python version of
+/// the machine's Debian release.
 const PATRONI: [&str; 15] = [
     "patroni",
     "python3-cdiff",

@@ -3,7 +3,8 @@
 //!
 //! # Guarantees
 //!
-//! * All files are built from one commit in a checkout without changes. The changelog has a section for its version.
+//! * All files are built from one commit in a checkout without changes. The changelog has a section for the release's
+//!   version.
 //! * Nothing is published, pushed or tagged: the last lines of the output list the commands for that.
 //!
 //! # Not here

@@ -5,8 +5,8 @@
 //! package runs last, so its summary is at the end of the output. Its suite runs four times: against a single member,
 //! against the leader of three members, against a follower, and against a follower with authentication and with
 //! certificates for clients and peers. A long run (`--long`) also runs it with authentication and certificates against
-//! the single member and the leader. Parts of the suite also run through a proxy, through a gateway, and against servers
-//! whose data is in a PostgreSQL database. A long run runs the whole suite in these modes. `QUORATE_GOLDEN` and
+//! the single member and the leader. Parts of the suite also run through a proxy, through a gateway, and against
+//! servers whose data is in a PostgreSQL database. A long run runs the whole suite in these modes. `QUORATE_GOLDEN` and
 //! `RAFT_TESTDATA`, if set, are passed to every test.
 //!
 //! Tests whose material is missing are skipped, and the last lines of the output report their number. `QUORATE_REQUIRE`
@@ -45,9 +45,10 @@ const AXE: &str = "axe";
 /// The value of `QUORATE_CLUSTER` for tests whose clients use a proxy.
 const PROXY: &str = "proxy";
 
-/// The tests that a short run sends through the proxy. In these tests, the proxy does more than forward requests. To run
-/// all tests through the proxy, use `QUORATE_CLUSTER=proxy cargo test --package quorate-tests --test blackbox quorate`.
-/// A long run (`--long`) does this, and also runs all tests through etcd's proxy.
+/// The tests that a short run sends through the proxy. In these tests, the proxy does more than forward requests. To
+/// run all tests through the proxy, use
+/// `QUORATE_CLUSTER=proxy cargo test --package quorate-tests --test blackbox quorate`. A long run (`--long`) does this,
+/// and also runs all tests through etcd's proxy.
 const BY_PROXY: [&str; 9] = [
     "watch::",
     "watch_flow::",
@@ -63,8 +64,8 @@ const BY_PROXY: [&str; 9] = [
 /// The value of `QUORATE_CLUSTER` for tests whose connections go through a gateway.
 const GATEWAY: &str = "gateway";
 
-/// The tests that a short run sends through the gateway: long streams, different ways of closing a connection, and large
-/// amounts of data.
+/// The tests that a short run sends through the gateway: long streams, different ways of closing a connection, and
+/// large amounts of data.
 const BY_GATEWAY: [&str; 7] =
     ["watch_flow::", "http::", "websocket::", "grpc_edge::", "lease::", "--skip", "::etcd"];
 

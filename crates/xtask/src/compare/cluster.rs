@@ -38,7 +38,7 @@ impl Cluster {
         Self::begin(members)
     }
 
-    /// Enables authentication. Requests of services returned afterwards carry the user's credentials
+    /// Enables authentication. Services returned afterwards send the user's credentials with their requests
     /// ([`Service::for_user`]).
     pub(super) fn guarded(mut self) -> Result<Self, String> {
         let service = self.members[0].service();
@@ -128,7 +128,7 @@ impl Cluster {
         self.members.iter().filter_map(Server::pid).collect()
     }
 
-    /// Waits until a member's applied index has reached the leader's.
+    /// Waits until a member's applied index has reached the applied index of the leader.
     pub(super) fn wait_until_caught_up(&self, position: Position) -> Result<(), String> {
         let applied = |status: &Value| number(status, "/raftAppliedIndex");
         let start = Instant::now();
@@ -160,8 +160,7 @@ mod tests {
     #[test]
     fn a_member_that_reports_itself_as_leader_is_the_leader() {
         let status = |leader: u64, member: u64| serde_json::json!({"leader": leader, "header": {"member_id": member}});
-        // The ids of this member and of the other one are equal when converted to floating point, so they must be
-        // compared as integers.
+        // The ids of the two members are equal when converted to floating point, so they must be compared as integers.
         let own = u64::MAX - 1;
         assert!(leads(&status(own, own)));
         assert!(!leads(&status(own, own - 1)));

@@ -1,4 +1,4 @@
-//! Cases on clusters of three that lose a member. One case measures how long the service is unavailable after the
+//! Cases on three-member clusters that lose a member. One case measures how long the service is unavailable after the
 //! leader is killed. The other case measures the cost of a member's return after a long absence.
 //!
 //! Members run with etcd's default timing (heartbeats every 100 ms, elections after 1,000 ms).

@@ -127,7 +127,7 @@ impl Server {
         })
     }
 
-    /// Makes the server require client certificates after its next start.
+    /// Makes the server require client certificates once it is started again.
     pub(super) fn secure(&mut self) -> Result<(), String> {
         let folder =
             self.tools.certificates.clone().ok_or("no certificates have been generated")?;

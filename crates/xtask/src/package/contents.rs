@@ -16,7 +16,7 @@ use crate::workspace::{output, output_bytes, root};
 /// The names of etcd's programs. If our program is called by one of these names, it acts as the program of that name.
 const NAMES: [&str; 3] = ["etcd", "etcdctl", "etcdutl"];
 
-/// The directory with links that have the names of etcd's programs. Users may add this directory to their `PATH`.
+/// The directory with links named after etcd's programs. Users may add this directory to their `PATH`.
 const LINKS: &str = "usr/lib/quorate/bin";
 
 /// Shells and the directories of their completion scripts.

@@ -119,7 +119,7 @@ fn labels(about: &About<'_>) -> Value {
 fn date(time: u64) -> String {
     let (days, second) = (time / 86_400, time % 86_400);
     // Years begin in March here, so that a leap day is the last day of its year. 719,468 days lie between 1 March of
-    // year 0 and 1970.
+    // year 0 and 1 January 1970.
     let day = days + 719_468;
     let (era, day) = (day / 146_097, day % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

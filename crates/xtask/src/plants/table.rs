@@ -35,7 +35,7 @@ pub(super) fn row(name: &str, first: u64, theme: Option<&str>, found: Option<&Fo
     format!("| `{name}` | {seeds} | {time} s | {} |", failure.trim())
 }
 
-/// Writes a row to the table, which then has a row for each of `names` and no others.
+/// Writes a row to the table. Also adds missing rows for `names`, and removes all rows with other names.
 pub(super) fn write(path: &Path, names: &BTreeSet<String>, name: &str, row: &str) -> Outcome {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let text = std::fs::read_to_string(path).map_err(failed)?;

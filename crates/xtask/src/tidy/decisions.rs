@@ -1,7 +1,7 @@
 //! The decisions of a member for which the simulator must use production code.
 //!
 //! Each decision is implemented once. An entry of [`DECISIONS`] is a function or a type of production code, with its
-//! file. The file must declare this name. The simulator must use the name, and must not declare it itself.
+//! file. The file must declare the entry's name. The simulator must use the name, and must not declare it itself.
 
 use super::source::{Source, is_test_file, production, words};
 

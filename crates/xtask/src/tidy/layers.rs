@@ -27,7 +27,7 @@ const LAYERS: &[Layers] = &[Layers {
     top: &["data_store", "handles", "start"],
 }];
 
-/// Reports imports by a lower layer from a higher one, and files outside the layers.
+/// Reports imports by a lower layer from a higher layer, and files outside the layers.
 pub(super) fn check_layers(sources: &[Source], complaints: &mut Vec<String>) {
     for crate_layers in LAYERS {
         check_crate(crate_layers, sources, complaints);

@@ -148,7 +148,7 @@ impl<'a> Path<'a> {
                 if let Some(known) = file.names.get(name) {
                     self.names.clone_from(known);
                 } else {
-                    // The name may be a child of this module or another crate; another crate is treated as a name in
+                    // The name may refer to a child module or to another crate; another crate is treated as a name in
                     // this file.
                     self.names = [&self.module[..], &[name]].concat();
                 }

@@ -183,7 +183,7 @@ pub(super) fn lower(root: &Path, sources: &[Source]) -> Result<(), String> {
     std::fs::write(&path, table).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Returns the table with the new counts, each at most the old one. Without an old table there is no limit.
+/// Returns the table with the new counts, each limited to the old count. Without an old table there is no limit.
 fn lowered(old: Option<&Counts>, new: Counts) -> String {
     let limit = |key: &(Kind, String), count| match old {
         Some(old) => old.get(key).copied().unwrap_or(0).min(count),

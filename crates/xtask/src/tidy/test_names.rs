@@ -24,7 +24,7 @@ const TESTS: &str = "tests/tests/";
 /// Macros whose arguments are the names of test functions.
 const TEST_MACROS: [&str; 3] = ["on_both_servers", "on_quorate", "with_both_tools"];
 
-/// Reports names that no test has.
+/// Reports names that match no test.
 pub(super) fn check_test_names(sources: &[Source], complaints: &mut Vec<String>) {
     check_plants(sources, complaints);
     check_lists(sources, complaints);
