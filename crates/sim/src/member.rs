@@ -123,9 +123,9 @@ pub enum Turn {
     Append,
     /// The log syncs its appended writes.
     Sync,
-    /// The state machine does one job.
+    /// The state machine executes one job.
     Machine,
-    /// The backend does one step.
+    /// The backend executes one step.
     Backend,
 }
 

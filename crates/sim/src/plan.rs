@@ -261,7 +261,7 @@ impl Plan {
         plan
     }
 
-    /// Returns whether the run has this kind.
+    /// Returns whether this kind of fault or activity may occur in the run.
     #[must_use]
     pub fn has(&self, kind: Kind) -> bool {
         self.kinds.contains(&kind)

@@ -1,4 +1,4 @@
-//! Translates between the types of the history and those of the API.
+//! Translates between the history's types and the API's types.
 
 use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use quorate_api::etcdserverpb::request_op::Request as PbRequest;

@@ -107,8 +107,8 @@ enum Event {
     DiskHasRoom(usize),
     /// A network partition begins.
     Partition,
-    /// A network partition begins once the leader has a higher commit index than all others. The number is the maximum
-    /// number of checks for this condition.
+    /// A network partition begins once the leader has a higher commit index than all other members. The number is the
+    /// maximum number of checks for this condition.
     PartitionAhead(u32),
     /// All cut links are restored.
     RestoreLinks,
@@ -259,7 +259,7 @@ impl World {
         let extension = settings().map(|one| one.pace.lease_extension_millis).max();
         let lease_extension = extension.unwrap_or(0) * MILLI * 1_000;
         let fault_free = self.fault_free_for_leases(lease_extension);
-        // A deposed leader that has not noticed its successor renews leases for one more election timeout, as measured
+        // Until a deposed leader notices its successor, it renews leases for up to one more election timeout, measured
         // by its own clock.
         let timeout = settings().map(Settings::election_timeout_millis).max();
         let renewal_slack = timeout.unwrap_or(0) * MILLI * 1_000 * 102 / 100;

@@ -26,7 +26,7 @@ use super::{Settings, Terms};
 
 /// The other members, from which a starting process requests information.
 pub trait OtherMembers {
-    /// Returns the cluster descriptions from those members at `urls` that answer.
+    /// Returns the cluster descriptions from the members at `urls` that answer.
     fn clusters(&self, urls: &[String]) -> Vec<Cluster>;
 }
 

@@ -31,7 +31,7 @@ pub struct Settings {
     pub pace: Pace,
     /// The options of the log.
     pub wal: wal::Options,
-    /// The number of bytes by which the backend file grows at a time.
+    /// The step by which the backend file grows, in bytes.
     pub growth_bytes: u64,
     /// The page size of a new backend file.
     pub page_bytes: usize,

@@ -68,7 +68,7 @@ impl Theme {
         if rng.below(2) == 0 { theme } else { Self::Anything }
     }
 
-    /// Returns the kinds that belong to the theme. A run with this theme has most of them.
+    /// Returns the kinds that belong to the theme. Each of these kinds occurs in most runs with this theme.
     pub(super) const fn kinds(self) -> &'static [Kind] {
         match self {
             Self::Anything => &[],
@@ -93,7 +93,7 @@ impl Theme {
                 Kind::PowerCut,
                 Kind::PowerCutInAStep,
                 Kind::Kill,
-                // While one of a member's disks hangs, the member continues with its queued work on the other.
+                // While one of a member's disks hangs, the member continues with its queued work on the other disk.
                 Kind::DiskStall,
                 // With large values, a single write spans several sectors.
                 Kind::LargeValues,
@@ -138,7 +138,7 @@ impl Theme {
         }
     }
 
-    /// Returns a number `n` such that a run has at most one in `n` of the kinds outside its theme.
+    /// Returns a number `n` such that a run includes at most one in `n` of the kinds outside its theme.
     pub(super) fn others_one_in(self) -> u64 {
         if self == Self::Anything { 1 } else { 8 }
     }
@@ -236,7 +236,7 @@ fn grow_and_shrink(plan: &mut Plan, busy: Micros, rng: &mut SplitMix64) {
     }
 }
 
-/// Draws a policy with frequent snapshots that keeps only few older entries for slow followers.
+/// Draws a policy with frequent snapshots that keeps only a few older entries for slow followers.
 fn frequent_snapshots(rng: &mut SplitMix64) -> SnapshotPolicy {
     SnapshotPolicy {
         entry_count: one_of(rng, &[1, 5, 20]),
@@ -246,7 +246,7 @@ fn frequent_snapshots(rng: &mut SplitMix64) -> SnapshotPolicy {
     }
 }
 
-/// Draws limits with which catch-up sends only few events at a time.
+/// Draws limits with which catch-up sends only a few events at a time.
 fn slow_catch_up(rng: &mut SplitMix64) -> CatchUpLimits {
     CatchUpLimits {
         response_revisions_max: one_of(rng, &[1, 3]),

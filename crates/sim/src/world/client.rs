@@ -1,6 +1,6 @@
 //! Clients: their requests, their choice of a member, their timeouts, and the history of their operations.
 //!
-//! A client has one request at a time. The history records every response and every request without a response.
+//! A client has at most one request in flight. The history records every response and every request without a response.
 
 mod kv;
 mod lease;

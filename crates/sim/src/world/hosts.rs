@@ -176,7 +176,8 @@ impl World {
         }
         let (flags, disk) = (self.hosts[at].flags.clone(), self.hosts[at].disk.clone());
         let numbers = (self.rng.next_u64(), self.wall_clock());
-        // The power may fail while the process starts. The next process then finds files that this one did not remove.
+        // The power may fail while the process starts. The next process then finds files that this process did not
+        // remove.
         let one_in = if self.plan.theme == Theme::Crashes { 3 } else { 20 };
         disk.set_faults(Faults { power_cut_after: self.draw_power_cut(one_in), ..disk.faults() });
         let booted = boot(&disk, &flags, &ReachableMembers { world: self, requester: at }, numbers);

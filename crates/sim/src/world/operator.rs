@@ -5,7 +5,7 @@
 //!
 //! # Mistakes
 //!
-//! The modules `mistakes` and `exchange` contain the operator's mistakes. The check of refused starts
+//! The modules `mistakes` and `exchange` contain the operator's mistakes. The check of refusals to start
 //! ([`World::check_refusal`]) takes them into account.
 
 mod accounts;
@@ -41,7 +41,7 @@ const CHECKS_MAX: u32 = 400;
 pub(super) struct Operator {
     /// The request in progress, and the rare state that the run reaches if the request succeeds.
     pending: Option<(OpId, &'static str)>,
-    /// The second from which the last member id was derived.
+    /// The time, in whole seconds, from which the last member id was derived.
     last_id_second: u64,
 }
 
@@ -257,8 +257,8 @@ impl World {
         process.is_some_and(|process| row.is_none_or(|row| row.id.0 != process.id))
     }
 
-    /// Returns whether a member has never had a directory. A member that has published its name, or has run, has had
-    /// one.
+    /// Returns whether a member has never had a directory. A member that has published its name, or has run, must
+    /// have had a directory.
     fn is_new(&self, row: &Row) -> bool {
         row.client_urls.is_empty() && !self.member_hosts.contains_key(&row.id.0)
     }

@@ -56,7 +56,7 @@ impl World {
         let is_large = self.plan.has(Kind::LargeValues) && self.one_in(8);
         let length = match self.rng.below(20) {
             0 => return Bytes::new(),
-            // Large values are up to slightly larger than the maximum request size.
+            // Large values may slightly exceed the maximum request size.
             _ if is_large => {
                 let length_max = self.plan.settings.request_bytes_max as u64 + 10;
                 self.rng.below(length_max)
@@ -103,7 +103,7 @@ impl World {
     fn draw_txn(&mut self, client: usize, depth: u32) -> Txn {
         let compares = (0..self.rng.below(3)).map(|_| self.draw_compare(client)).collect();
         if depth == 0 && self.one_in(5) {
-            // A read-only transaction does not go through the log, and may read at a compacted revision.
+            // A read-only transaction is not written to the log, and may read at a compacted revision.
             let mut reads = || KvRequest::Range(self.draw_range(client));
             let (success, failure) = (vec![reads(), reads()], vec![reads()]);
             return Txn { compares, success, failure };

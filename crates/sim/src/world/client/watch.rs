@@ -37,7 +37,7 @@ enum StreamRead {
 }
 
 impl World {
-    /// Reads the stream of a watch client, or opens one.
+    /// Reads the open stream of a watch client, or opens a new stream.
     pub(in crate::world) fn watch(&mut self, at: usize) {
         if self.watch_clients[at].stream.is_none() {
             self.open_stream(at);
@@ -66,7 +66,7 @@ impl World {
         }
         let host = running[self.rng.position(running.len())];
         let last = &self.watch_clients[at];
-        // The client either resumes its last watch or starts another one.
+        // The client either resumes its last watch or starts another watch.
         let resumes = last.next > 0 && !self.one_in(4);
         let last = &self.watch_clients[at];
         let request = match resumes {

@@ -12,7 +12,7 @@ use super::super::{Event, World};
 use crate::clock::{MILLI, SECOND};
 
 impl World {
-    /// Exchanges the directory of a running member with another member's.
+    /// Exchanges the directory of a running member with the directory of another member.
     pub(super) fn exchange_directories(&mut self, at: usize) {
         let others: Vec<usize> = (0..self.hosts.len())
             .filter(|other| *other != at && self.is_in_place(*other))

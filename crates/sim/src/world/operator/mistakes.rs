@@ -164,8 +164,8 @@ impl World {
         names.map(|name| dir.join(name)).collect()
     }
 
-    /// Flips a bit in a snapshot file or in a segment that is not the last one. Damage at the end of the last segment
-    /// cannot be distinguished from a torn write.
+    /// Flips a bit in a snapshot file or in a segment other than the last segment. Damage at the end of the last
+    /// segment cannot be distinguished from a torn write.
     fn flip_bit(&mut self, at: usize) -> bool {
         let dirs = Self::dirs();
         let mut files = self.files(at, dirs.wal(), ".wal");
