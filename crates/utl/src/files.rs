@@ -79,7 +79,7 @@ fn wait_for<T>(time: Option<Duration>, open: impl Fn() -> Result<T, Fault>) -> R
 }
 
 /// Checks that the file exists and is not empty. Opening it for writing would create a missing file or initialise an
-/// empty one.
+/// empty file.
 pub(crate) fn check_there(path: &Path) -> Result<(), Failure> {
     let facts = disk().metadata(path).map_err(Failure::io("check whether it exists", path))?;
     let reason = match facts {

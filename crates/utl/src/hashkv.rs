@@ -35,7 +35,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     session.show(&Report::one(COLUMNS, row.into_iter().map(Cell::Number).collect()))
 }
 
-/// Computes the hash at a revision; 0 selects the newest.
+/// Computes the hash at a revision; 0 selects the newest revision.
 pub(crate) fn hash(session: &Session, path: &Path, revision: i64) -> Result<HashKv, Failure> {
     let backend = files::open(session, path)?;
     // Each record is read only once, so caching records would not help.

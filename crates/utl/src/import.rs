@@ -63,7 +63,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns a random id for the cluster; 0 is not an id.
+/// Returns a random id for the cluster; 0 is not a valid id.
 fn new_cluster_id() -> Result<u64, EngineError> {
     let random = getrandom::u64().map_err(|error| EngineError::Random(error.to_string()))?;
     Ok(random.max(1))

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //!
-//! * For all commands of `etcdutl`, flags, texts and exit codes match those of `etcdutl`.
+//! * Every command of `etcdutl` has the same flags, texts and exit codes in this tool.
 //! * A file is opened read-only unless the command's purpose is to change it. A replacement is first written under
 //!   another name and then renamed.
 //! * Files are read in pieces, so memory use depends on the size of the output and not on the size of the file.

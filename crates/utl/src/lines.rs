@@ -12,7 +12,7 @@ pub(crate) struct Lines<'s> {
 }
 
 impl<'s> Lines<'s> {
-    /// Creates the printer. Rejects output formats that need all rows before they can print the first one.
+    /// Creates the printer. Rejects output formats that need all rows before they can print the first row.
     pub(crate) fn new(session: &'s Session, columns: &'static [Column]) -> Result<Self, Failure> {
         let format = session.format()?;
         match format {

@@ -47,7 +47,7 @@ pub(crate) const VERIFY: Command = Command {
 const ADVICE: &str = "do not start a member on it. In a cluster whose other members are healthy, remove this member \
  and add it again with an empty directory; otherwise restore a snapshot (`snapshot restore`)";
 
-/// Returns the advice for a directory of which only the backend file is sound.
+/// Returns the advice for a directory in which only the backend file is sound.
 pub(crate) fn restore_backend(backend: &Path) -> String {
     format!(
         "If this was the only member and there is no snapshot, restore the content of its backend file with `snapshot \

@@ -18,7 +18,7 @@ pub(crate) enum RestoreError {
     /// The initial cluster is invalid.
     #[error(transparent)]
     Initial(#[from] InitialClusterError),
-    /// The initial cluster lists URLs for this member that it does not advertise.
+    /// The initial cluster lists URLs for this member that the member does not advertise.
     #[error(
         "--initial-cluster has {missing} but missing from --initial-advertise-peer-urls={advertised} \
          ({difference})"

@@ -34,7 +34,7 @@ pub(super) struct Candidate {
     pub(super) applied: u64,
 }
 
-/// Refuses directories that cannot be compared.
+/// Refuses directories of different clusters, and several directories of the same member.
 pub(super) fn check_identities(candidates: &[Candidate]) -> Result<(), RecoveryError> {
     for (at, one) in candidates.iter().enumerate() {
         for other in &candidates[at + 1..] {

@@ -190,7 +190,7 @@ impl Outline {
                 None => Comparison::Before,
             };
         }
-        // Compare the entry before both logs, if both know its term.
+        // Compare the entry that directly precedes the common range, if both logs know its term.
         if let Some((ours, theirs)) = self.term_at(first - 1).zip(other.term_at(first - 1))
             && ours != theirs
         {

@@ -1,5 +1,6 @@
-//! The plan that is printed before anything is created: each directory, the chosen one and the reason, the entries that
-//! are kept, carried over, left out or dropped, and whether acknowledged changes may be missing.
+//! The plan that is printed before anything is created: each directory, the chosen directory and the reason for the
+//! choice, the entries that are kept, carried over, left out or dropped, and whether acknowledged changes may be
+//! missing.
 //!
 //! For people, the plan is printed as sentences, or as tables with `-w table`. For programs, it is one object (`-w
 //! json`) or fields.
@@ -52,7 +53,7 @@ pub(super) struct Directory {
 /// Relation of another directory to the chosen directory.
 #[derive(Clone, Debug)]
 pub(super) enum Other {
-    /// All its entries are also in the chosen directory.
+    /// All entries of the directory are also in the chosen directory.
     Contained,
     /// The directory has entries that the chosen directory lacks.
     Lacking {
@@ -86,7 +87,7 @@ pub(super) struct Plan {
     pub(super) committed: u64,
     /// Descriptions of the first entries that are carried over although they are not known to be committed.
     pub(super) uncommitted_described: Vec<String>,
-    /// Relation of each other directory to the chosen one, with the other directory's position in the list.
+    /// Relation of each other directory to the chosen directory, with the other directory's position in the list.
     pub(super) others: Vec<(usize, Other)>,
     /// The resulting state.
     pub(super) outcome: Outcome,

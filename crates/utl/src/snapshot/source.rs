@@ -1,6 +1,6 @@
 //! Reads the content of a snapshot without the digest, and checks the digest.
 //!
-//! Used by `snapshot restore`, which copies the content, and by `import`, which only reads it.
+//! `snapshot restore` copies the content, and `import` only reads it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -98,7 +98,7 @@ pub(crate) fn check_pages(
     })
 }
 
-/// Opens the file and locks it against members. Refuses the backend file of a running member.
+/// Opens the file and locks it, so that no member can open it. Refuses the backend file of a running member.
 fn open_unlocked(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn DiskFile>, RestoreError> {
     let file = match disk.open(path, OpenMode::Read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -13,7 +13,7 @@ const COLUMNS: &[Column] = &[
 pub(super) enum Grade {
     /// The file is as expected.
     Sound,
-    /// The finding is unusual, but does not prevent a start.
+    /// The finding is unusual, but does not prevent a member from starting.
     Notable,
     /// A member would not start, or would lack acknowledged changes.
     Damaged,
@@ -42,8 +42,8 @@ impl Findings {
         self.list.iter().filter(|(grade, ..)| *grade == Grade::Damaged).count()
     }
 
-    /// Returns the findings that report damage, each of which is a reason neither to start a member on the files nor to
-    /// recover from them.
+    /// Returns the findings that report damage. If there is any, the files must not be used to start a member or to
+    /// recover a cluster.
     pub(crate) fn damage(&self) -> impl Iterator<Item = String> {
         let damaged = self.list.iter().filter(|(grade, ..)| *grade == Grade::Damaged);
         damaged.map(|(_, part, says)| format!("{part}: {says}"))
