@@ -14,7 +14,7 @@ use crate::encode::hex;
 /// Maximum duration of one handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(3);
 
-/// Maximum number of addresses per member to which a TLS handshake is made.
+/// Maximum number of addresses per member with which a TLS handshake is performed.
 const URLS_MAX: usize = 4;
 
 /// A certificate of a member.

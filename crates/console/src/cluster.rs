@@ -8,7 +8,7 @@
 //!
 //! # Bound
 //!
-//! * A response has at most [`RECEIVE_BYTES_MAX`] bytes. A larger response is refused before it is read.
+//! * A response is at most [`RECEIVE_BYTES_MAX`] bytes long. A larger response is refused before it is read.
 //! * Every call has a time limit.
 
 use std::net::{IpAddr, UdpSocket};
@@ -34,7 +34,7 @@ pub(crate) const RECEIVE_BYTES_MAX: usize = 16 << 20;
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
 const CHANGE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Maximum number of attempts of a read-only call, and the pause between two attempts.
+/// Maximum number of attempts for a read-only call, and the pause between two attempts.
 const READ_ATTEMPTS: usize = 3;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 

@@ -1,4 +1,4 @@
-//! Parts of responses as JSON: bytes in base64, ids as hexadecimal digits, records of keys.
+//! Parts of responses as JSON: bytes in base64, ids as hexadecimal digits, and records of keys.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -8,7 +8,7 @@
 //!
 //! # Bound
 //!
-//! * A page has at most [`LIST_MAX`] or [`TREE_MAX`] entries, and [`PAGE_BYTES_MAX`] bytes of keys.
+//! * A page contains at most [`LIST_MAX`] or [`TREE_MAX`] entries, and [`PAGE_BYTES_MAX`] bytes of keys.
 //! * A value of more than [`SMALL_BYTES_MAX`] bytes is fetched only with a permit ([`Large`]). A value that does not
 //!   fit into a response (`cluster`) is not fetched.
 

@@ -2,8 +2,8 @@
 //!
 //! # Bound
 //!
-//! * The queue of a stream holds at most [`LINES_MAX`] lines and [`LINES_BYTES_MAX`] bytes. A line of events has at
-//!   most [`LINE_BYTES`] bytes plus one event. If the page reads too slowly, events are dropped, and a later line
+//! * The queue of a stream holds at most [`LINES_MAX`] lines and [`LINES_BYTES_MAX`] bytes. A line of events contains
+//!   at most [`LINE_BYTES`] bytes plus one event. If the page reads too slowly, events are dropped, and a later line
 //!   reports their number. If the page reads nothing at all, its connection is closed (`service`).
 
 use std::io;

@@ -287,7 +287,7 @@ async fn maintain(
         }
         "move_leader" => {
             let target_id = input.required_id("to")?;
-            // The call must go to the leader, because only the leader can transfer its leadership.
+            // The call must be sent to the leader, because only the leader can transfer its leadership.
             let status =
                 async |channel, request| caller.client.maintenance(channel).status(request).await;
             let leader = caller.read(StatusRequest {}, status).await?.leader;

@@ -114,7 +114,8 @@ impl Overview {
     }
 
     /// Collects the figures as one user. The collection ends when no page requests the figures. If another user
-    /// requests the figures, it also ends when the cluster refuses this user or this user's pages stop requesting them.
+    /// also requests the figures, the collection as the first user ends when the cluster refuses the first user, or
+    /// when the first user's pages stop requesting the figures.
     async fn collect_as(
         &self,
         cluster: &Cluster,

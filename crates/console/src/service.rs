@@ -5,7 +5,7 @@
 //! * At most [`PAGE_CALLS_MAX`] calls and [`PAGE_STREAMS_MAX`] streams are in progress, and each client may have only a
 //!   share of them (`clients`). Further calls and streams are refused.
 //! * A client that reads nothing of a pending response for [`STALL_TIME_MAX`] is disconnected.
-//! * The body of a request has at most [`BODY_BYTES_MAX`] bytes, and must arrive within [`BODY_TIME_MAX`].
+//! * The body of a request is at most [`BODY_BYTES_MAX`] bytes long, and must arrive within [`BODY_TIME_MAX`].
 
 use std::convert::Infallible;
 use std::future::Future;

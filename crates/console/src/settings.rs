@@ -31,7 +31,7 @@ impl Settings {
 
     /// Returns whether everyone who can reach the console may use the cluster while authentication is off. A loopback
     /// listener is not sufficient if the console has access that other users of the machine lack, or if a proxy may
-    /// forward the requests of others.
+    /// forward the requests of other users.
     pub(crate) fn is_private(&self) -> bool {
         let is_own = |host: &String| {
             let host = host.trim_matches(['[', ']']);

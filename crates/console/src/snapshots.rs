@@ -10,7 +10,7 @@
 //! # Bound
 //!
 //! * At most [`DOWNLOADS_MAX`] downloads are remembered, and at most [`OWN_DOWNLOADS_MAX`] of one client. Further
-//!   downloads are refused until one of the remembered downloads has ended. Each download has at most [`PARTS_MAX`]
+//!   downloads are refused until one of the remembered downloads has ended. Each download keeps at most [`PARTS_MAX`]
 //!   parts in memory.
 //! * A download that the browser does not start within [`BEGIN_TIME`] fails. A download is dropped from the list
 //!   [`KEEP_TIME`] after its end.

@@ -231,7 +231,8 @@ struct Bound {
 }
 
 /// Binds an address. On loopback, the same port of the other address family is bound as well if it is available,
-/// because browsers resolve `localhost` to both, and another process could otherwise serve a page under the same name.
+/// because browsers resolve `localhost` to both addresses, and another process could otherwise serve a page under the same
+/// name.
 fn bind(chosen: SocketAddr, asked: &str) -> Result<Bound, StartError> {
     let failed = |address: String| move |source| StartError::Listen { address, source };
     let first = Listener::bind(chosen, Reuse::default()).map_err(failed(asked.to_owned()))?;
@@ -251,7 +252,8 @@ fn bind(chosen: SocketAddr, asked: &str) -> Result<Bound, StartError> {
             }
             bound.knows_localhost = false;
         }
-        // The most likely reason is that the machine does not have this address, so no other process can listen on it.
+        // Binding most likely failed because the machine does not have this address. No other process can then listen
+        // on it.
         Err(_) => {}
     }
     Ok(bound)
