@@ -314,10 +314,7 @@ async fn watchers_added_at_any_time_get_every_event_exactly_once(kind: Kind) {
                 for event in watch.next().await.events {
                     let record = event.kv.unwrap();
                     let revision = record.fields().mod_revision;
-                    assert!(
-                        revision >= start,
-                        "revision {revision} arrived, but the watch starts at {start}"
-                    );
+                    assert!(revision >= start, "revision {revision} is below start {start}");
                     let last = seen.last_key_value().map_or(0, |(last, _)| *last);
                     assert!(revision >= last, "revision {revision} arrived after {last}");
                     *seen.entry(revision).or_default() += 1;
