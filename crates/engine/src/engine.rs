@@ -343,8 +343,7 @@ impl Engine {
         }
         *overtaken += 1;
         if *overtaken == OVERTAKEN_MAX {
-            let lost = "compactions overtook every attempt to read".to_owned();
-            return Err(DatabaseFault::Lost(lost).into());
+            return Err(DatabaseFault::Unread("compactions overtook every attempt").into());
         }
         self.barrier().await?;
         Ok(None)

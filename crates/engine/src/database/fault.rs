@@ -60,6 +60,9 @@ pub enum DatabaseFault {
     /// The connection was lost or the time limit was exceeded, so the outcome is unknown.
     #[error("the connection to the database was lost: {0}")]
     Lost(String),
+    /// Every attempt to read failed, although the last connection was not lost.
+    #[error("failed to read from the database: {0}")]
+    Unread(&'static str),
     /// The database refused a statement for another reason.
     #[error("the database refused a statement: {message} (SQLSTATE {code})")]
     Statement {
@@ -132,7 +135,8 @@ impl DatabaseFault {
             | Self::DiskFull(_)
             | Self::Connections(_)
             | Self::Conflict(_)
-            | Self::Lost(_) => true,
+            | Self::Lost(_)
+            | Self::Unread(_) => true,
             Self::Tls(_)
             | Self::Login(_)
             | Self::NoDatabase(_)

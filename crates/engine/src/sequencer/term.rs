@@ -31,7 +31,7 @@ use super::expiry::Expiry;
 use super::writing::Writing;
 use super::{Jobs, Pipeline};
 use crate::batch::Draft;
-use crate::database::{Database, Session, Statement};
+use crate::database::{Database, DatabaseFault, Session, Statement};
 use crate::error::EngineError;
 use crate::follower::{Rounds, read_attachments};
 use crate::needs::Coverage;
@@ -270,21 +270,9 @@ async fn renew_role(context: TermContext, id: TermId) -> Result<(), EngineError>
     let mut session = None;
     loop {
         tokio::time::sleep(RENEW_INTERVAL).await;
-        let connected = match session.take() {
-            Some(session) => Ok(session),
-            None => context.database.connect().await,
-        };
-        let renewed = match &connected {
-            Ok(session) => {
-                let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
-                    [&id.epoch.cast_signed(), &context.role_millis, &id.nonce];
-                session.execute(Statement::RenewRole, &parameters).await
-            }
-            Err(_) => continue,
-        };
-        match renewed {
-            Ok(1) => session = connected.ok(),
-            Ok(_) => return Err(EngineError::SequencerChanged),
+        match extend_role(&context, id, &mut session).await {
+            Ok(true) => {}
+            Ok(false) => return Err(EngineError::SequencerChanged),
             Err(fault) => {
                 log::warn!(
                     "failed to extend the lease on the role of the sequencer",
@@ -293,4 +281,22 @@ async fn renew_role(context: TermContext, id: TermId) -> Result<(), EngineError>
             }
         }
     }
+}
+
+/// Extends the lease on the role once. Returns whether the role still belongs to the term `id`. After an error, the
+/// next attempt uses a new session.
+async fn extend_role(
+    context: &TermContext,
+    id: TermId,
+    session: &mut Option<Session>,
+) -> Result<bool, DatabaseFault> {
+    let current = match session.take() {
+        Some(session) => session,
+        None => context.database.connect().await?,
+    };
+    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+        [&id.epoch.cast_signed(), &context.role_millis, &id.nonce];
+    let extended = current.execute(Statement::RenewRole, &parameters).await?;
+    *session = Some(current);
+    Ok(extended == 1)
 }
