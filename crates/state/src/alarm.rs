@@ -83,16 +83,18 @@ pub struct Alarms {
 }
 
 impl Alarms {
-    /// Reads the rows of bucket `alarm`. Returns `None` if a key is invalid.
-    pub fn load<'a>(rows: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Option<Self> {
+    /// Reads the rows of bucket `alarm`. Returns the first invalid key as an error.
+    pub fn load<'a>(
+        rows: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<Self, &'a [u8]> {
         let mut alarms = Self::default();
         for (key, value) in rows {
-            let AlarmMember { member_id, alarm } = AlarmMember::decode(key).ok()?;
+            let AlarmMember { member_id, alarm } = AlarmMember::decode(key).map_err(|_| key)?;
             let alarm = Alarm { member: MemberId(member_id), kind: alarm };
             alarms.raised.insert(alarm, Cause::load(value));
         }
         alarms.refresh();
-        Some(alarms)
+        Ok(alarms)
     }
 
     /// Raises an alarm. If the alarm is already raised, only its cause can change, from a full disk to any other cause.
@@ -190,7 +192,7 @@ mod tests {
         assert_eq!(&keys[0][..], [0x08, 7, 0x10, 1]);
         let alarms = Alarms::load(keys.iter().map(|key| (&key[..], &b""[..]))).unwrap();
         assert!(alarms.is_out_of_space() && alarms.is_corrupt());
-        assert_eq!(Alarms::load([(&b"\x08"[..], &b""[..])]), None);
+        assert_eq!(Alarms::load([(&b"\x08"[..], &b""[..])]), Err(&b"\x08"[..]));
     }
 
     #[test]

@@ -231,7 +231,7 @@ pub(super) fn load_rows(
 
 pub(super) fn load_alarms(rows: &Rows) -> Result<Alarms, Fault> {
     Alarms::load(rows.entries(Bucket::Alarm).map(|(key, value)| as_slices(key, value)))
-        .ok_or_else(|| rows.corrupt(Bucket::Alarm, 0, b"", "a key is not an alarm"))
+        .map_err(|key| rows.corrupt(Bucket::Alarm, None, key, "the key is not an alarm"))
 }
 
 fn load_leases(rows: &Rows) -> Result<Vec<LeaseRecord>, Fault> {

@@ -32,7 +32,7 @@ impl View {
         let has_revision = revision.is_some();
         if let Some(value) = revision {
             let bytes = value[..].try_into().map_err(|_| {
-                rows.corrupt(Bucket::Auth, 0, auth::REVISION, "the value is not a number")
+                rows.corrupt(Bucket::Auth, None, auth::REVISION, "the value is not a number")
             })?;
             view.revision = u64::from_be_bytes(bytes);
         }

@@ -24,16 +24,16 @@ pub enum Fault {
     },
     /// A key or value is invalid in its bucket.
     #[error(
-        "{}: bucket {}, key {} (entry {position}): {problem}",
-        path.display(), bucket.name().escape_ascii(), key.escape_ascii()
+        "{}: bucket {}, key {}{}: {problem}",
+        path.display(), bucket.name().escape_ascii(), key.escape_ascii(), as_suffix(*position)
     )]
     Corrupt {
         /// Path of the backend file.
         path: Arc<Path>,
         /// The bucket of the key.
         bucket: Bucket,
-        /// The number of entries of the bucket that were read before the invalid entry; 0 if it is unknown.
-        position: u64,
+        /// The number of entries of the bucket that were read before the invalid entry, if it is known.
+        position: Option<u64>,
         /// The key as stored.
         key: Box<[u8]>,
         /// Why the key or value is invalid.
@@ -51,4 +51,8 @@ impl Fault {
             Self::MissingRecord { .. } | Self::Corrupt { .. } => true,
         }
     }
+}
+
+fn as_suffix(position: Option<u64>) -> String {
+    position.map(|position| format!(" (entry {position})")).unwrap_or_default()
 }

@@ -80,9 +80,9 @@ impl Rows {
     pub fn compacted_revision(&self) -> Result<i64, Fault> {
         let revision = |name| match self.get(Bucket::Meta, name) {
             None => Ok(-1),
-            Some(value) => Revision::decode(value)
-                .map(|revision| revision.main)
-                .ok_or_else(|| self.corrupt(Bucket::Meta, 0, name, "the value is not a revision")),
+            Some(value) => Revision::decode(value).map(|revision| revision.main).ok_or_else(|| {
+                self.corrupt(Bucket::Meta, None, name, "the value is not a revision")
+            }),
         };
         Ok(revision(meta::FINISHED_COMPACTION)?.max(revision(meta::SCHEDULED_COMPACTION)?))
     }
@@ -91,11 +91,11 @@ impl Rows {
     pub(crate) fn corrupt(
         &self,
         bucket: Bucket,
-        position: u64,
+        position: impl Into<Option<u64>>,
         key: &[u8],
         problem: &'static str,
     ) -> Fault {
         let path = Arc::clone(&self.origin);
-        Fault::Corrupt { path, bucket, position, key: key.into(), problem }
+        Fault::Corrupt { path, bucket, position: position.into(), key: key.into(), problem }
     }
 }

@@ -112,7 +112,7 @@ impl BackendView {
         let Some(value) = self.get(Bucket::Meta, name)? else { return Ok(None) };
         match Revision::decode(&value) {
             Some(revision) => Ok(Some(revision.main)),
-            None => Err(self.corrupt(Bucket::Meta, 0, name, "the value is not a revision")),
+            None => Err(self.corrupt(Bucket::Meta, None, name, "the value is not a revision")),
         }
     }
 
@@ -143,18 +143,24 @@ impl BackendView {
     pub fn corrupt(
         &self,
         bucket: Bucket,
-        position: u64,
+        position: impl Into<Option<u64>>,
         key: &[u8],
         problem: &'static str,
     ) -> Fault {
-        Fault::Corrupt { path: Arc::clone(&self.path), bucket, position, key: key.into(), problem }
+        Fault::Corrupt {
+            path: Arc::clone(&self.path),
+            bucket,
+            position: position.into(),
+            key: key.into(),
+            problem,
+        }
     }
 
     fn number(&self, name: &[u8]) -> Result<u64, Fault> {
         let Some(value) = self.get(Bucket::Meta, name)? else { return Ok(0) };
         match value[..].try_into() {
             Ok(bytes) => Ok(u64::from_be_bytes(bytes)),
-            Err(_) => Err(self.corrupt(Bucket::Meta, 0, name, "the value is not a number")),
+            Err(_) => Err(self.corrupt(Bucket::Meta, None, name, "the value is not a number")),
         }
     }
 }

@@ -185,7 +185,7 @@ fn visit_changes_in_file(
     let mut deletion = Vec::new();
     let mut entry = cursor.seek(&Revision::new(from.max(0), 0).encode())?;
     while let Some(found) = entry {
-        let corrupt = |problem| file.corrupt(Bucket::Key, 0, found.key, problem);
+        let corrupt = |problem| file.corrupt(Bucket::Key, None, found.key, problem);
         let key =
             RecordKey::decode(found.key).ok_or_else(|| corrupt("the key is not a revision"))?;
         let main = key.revision.main;

@@ -187,7 +187,7 @@ pub(super) fn newest_records(
     let mut cursor = bucket.cursor();
     let decode = |key: &[u8]| {
         RecordKey::decode(key)
-            .ok_or_else(|| file.corrupt(Bucket::Key, 0, key, "the key is not a revision"))
+            .ok_or_else(|| file.corrupt(Bucket::Key, None, key, "the key is not a revision"))
     };
     let (mut entry, mut byte_count, mut first) = (cursor.last()?, 0, None);
     while let Some(found) = entry {

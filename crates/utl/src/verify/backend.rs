@@ -94,7 +94,7 @@ fn keyspace(backend: &Backend, view: &BackendView) -> Result<Keyspace, Failure> 
     }
     let alarms = view.entries(Bucket::Alarm)?;
     Alarms::load(alarms.iter().map(|(key, value)| (&key[..], &value[..])))
-        .ok_or_else(|| view.corrupt(Bucket::Alarm, 0, b"", "the key is not an alarm"))?;
+        .map_err(|key| view.corrupt(Bucket::Alarm, None, key, "the key is not an alarm"))?;
     let options = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };
     let (store, Recovered { leases: attached, .. }) = Store::recover(backend, options)?;
     let hash = store.reader().view().hash_kv(0)?;

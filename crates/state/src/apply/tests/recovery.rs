@@ -219,8 +219,8 @@ fn invalid_backend_rows_are_refused() {
         (Bucket::Cluster, b"clusterVersion", b"3.8.0", "invalid downgrade"),
         (Bucket::Cluster, b"downgrade", b"{", "downgrade cannot be read"),
         (Bucket::Members, b"zz", b"{}", "not a member id"),
-        (Bucket::Lease, b"12345678", b"\x08", "not a lease"),
-        (Bucket::Alarm, b"\x08", b"", "not an alarm"),
+        (Bucket::Lease, b"12345678", b"\x08", "key 12345678 (entry 0): the value is not a lease"),
+        (Bucket::Alarm, b"\x08", b"", "bucket alarm, key \\x08: the key is not an alarm"),
     ];
     for (bucket, key, value, expected) in cases {
         let folder = tempfile::tempdir().unwrap();
