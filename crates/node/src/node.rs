@@ -379,6 +379,12 @@ impl Node {
         if index <= self.conf_state_index {
             return;
         }
+        assert!(
+            index > self.applied,
+            "the decision about a membership change is reported before its entry counts as applied: otherwise the \
+             next change would be checked against the former members; change {index}, applied {}",
+            self.applied
+        );
         // The core must also count a refused change as applied; node id 0 makes it a no-op. The
         // core returns an error even for the no-op if it has no voters yet.
         _ = self.raft.apply_conf_change(change.unwrap_or_default());

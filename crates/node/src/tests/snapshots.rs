@@ -190,6 +190,14 @@ fn a_member_panics_if_raft_and_its_state_machine_have_different_members() {
 }
 
 #[test]
+#[should_panic(expected = "is reported before its entry counts as applied")]
+fn a_member_panics_if_a_membership_change_is_decided_after_its_entry_counts_as_applied() {
+    let (mut members, _) = leader_and_laggard();
+    let applied = members[0].applied.last().unwrap().index;
+    members[0].handle(removal_of_second(applied));
+}
+
+#[test]
 fn an_installed_snapshot_cancels_the_members_own_snapshot_in_progress() {
     let (_, message, index) = member_and_snapshot();
     let policy = SnapshotPolicy { entry_count: 5, ..SnapshotPolicy::default() };
