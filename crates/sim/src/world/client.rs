@@ -14,6 +14,7 @@ use quorate_state::lease::LeaseRefusal;
 
 pub(super) use self::lease::KnownLease;
 pub(super) use self::watch::WatchClient;
+use super::hosts::RESUMED_TURNS;
 use super::{Event, World};
 use crate::clock::{MILLI, Micros};
 use crate::member::{ClientRequest, Failure, OpId, ROOT, Reply};
@@ -124,7 +125,9 @@ impl World {
         let host = &mut self.hosts[at];
         if host.paused_until > self.now {
             let event = Event::Request { op: id, request: Box::new(request) };
-            return self.queue.push(host.paused_until, event);
+            // A resumed process reads its connections in any order.
+            let until = host.paused_until + self.rng.below(RESUMED_TURNS * self.plan.step_max);
+            return self.queue.push(until, event);
         }
         let Some(process) = host.process.as_mut() else {
             return self.send_reply(id, Reply::Failed(Failure::Never("the connection is refused")));

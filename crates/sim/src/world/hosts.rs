@@ -21,6 +21,9 @@ const HOUSEKEEPING_EVERY: Micros = 500 * MILLI;
 /// The time for which a process continues to run after its member is removed, as in production.
 const REMOVAL_PAUSE: Micros = SECOND;
 
+/// The number of turns within which a resumed process has read the data of all its connections.
+pub(super) const RESUMED_TURNS: u64 = 4;
+
 /// The reason why a host has no process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Down {
@@ -687,7 +690,7 @@ impl World {
         connection: u64,
         message: Message,
     ) {
-        let until = self.hosts[to].paused_until;
+        let until = self.read_again_at(from, to);
         if until > self.now {
             let message = Box::new(message);
             return self.queue.push(until, Event::Message { from, to, connection, message });
@@ -714,6 +717,15 @@ impl World {
             process.receive(message);
             self.schedule(to);
         }
+    }
+
+    /// Returns the time from which a paused member reads its connection from another member again. Each connection has
+    /// its own time, because a resumed process reads its connections in any order. The messages of one connection keep
+    /// their order.
+    fn read_again_at(&self, from: usize, to: usize) -> Micros {
+        let until = self.hosts[to].paused_until;
+        let mut rng = SplitMix64::new(until << 8 | from as u64);
+        until + rng.below(RESUMED_TURNS * self.plan.step_max)
     }
 
     /// Returns how the receiver classifies the sender. A sender counts as a member if the receiver knows it, or if the
