@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_page_at_the_same_revision_is_counted() {
+    fn the_count_of_the_next_page_is_known_at_the_same_revision() {
         let counts = Counts::default();
         counts.note_page(&query(b"a"), 7, 1, &page(10));
         assert_eq!(counts.get(&query(b"b\0"), 7, 1), Some(8));

@@ -29,7 +29,7 @@ pub enum EngineError {
     #[error("another server has become the sequencer")]
     SequencerChanged,
     /// The connection to the sequencer was lost, so the request may have been applied.
-    #[error("the sequencer did not answer, and the request may have been applied")]
+    #[error("the sequencer did not respond, and the request may have been applied")]
     OutcomeUnknown,
     /// Too many requests are waiting for the sequencer.
     #[error("too many requests are waiting for the sequencer")]

@@ -131,7 +131,7 @@ impl Follower {
                 }
                 Err(error) => {
                     log::warn!(
-                        "failed to read the log of the database",
+                        "failed to read the log in the database",
                         "error" = error.to_string()
                     );
                     session = None;
@@ -241,7 +241,7 @@ impl Follower {
         written_seq: u64,
     ) -> Result<(), EngineError> {
         log::error!(
-            "the tables of the database have lost changes; restoring them from the log",
+            "the database tables have lost changes; restoring the changes from the log",
             "known-position" = reached.written_seq,
             "tables-position" = written_seq
         );

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_of_a_later_sequencer_ends_the_term() {
+    fn loading_a_version_written_by_a_later_sequencer_ends_the_term() {
         let mut store = Store::working_set(5, -1, StoreOptions::default());
         let version = |main| LoadedVersion::Facts {
             key: b"k",

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn loaded_keys_are_not_needed_again_except_at_a_higher_level() {
+    fn loaded_keys_are_not_loaded_again_except_at_a_higher_level() {
         let mut coverage = Coverage::default();
         coverage.take(&mut needs(&[("a", Level::Facts)], vec![(span("m", b"p"), Level::Whole)]));
         let mut second = needs(

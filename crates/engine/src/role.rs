@@ -145,7 +145,7 @@ pub(crate) async fn compete(context: TermContext, role: Arc<Role>, server: Serve
                         continue;
                     }
                     Err(fault) => log::warn!(
-                        "failed to compete for the role of the sequencer",
+                        "failed to compete for the sequencer role",
                         "error" = fault.to_string()
                     ),
                 }

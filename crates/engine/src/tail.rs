@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewound_tail_overlays_the_lost_changes_of_the_tables() {
+    fn a_rewound_tail_overlays_the_changes_that_the_tables_have_lost() {
         let tail = Tail::new(start());
         let batches: Vec<_> = (1..=5).map(|seq| batch(seq, &[("k", false)], 0)).collect();
         batches.iter().for_each(|batch| tail.push(batch, -1));

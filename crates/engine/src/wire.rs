@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_reaches_the_other_server() {
+    fn every_refusal_round_trips_in_a_reply() {
         for refusal in REFUSALS {
             assert_eq!(transferred(Ok(Err(refusal))).unwrap(), Err(refusal));
         }
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_reach_the_other_server_even_if_they_are_empty() {
+    fn responses_round_trip_in_a_reply_even_if_they_are_empty() {
         let authenticated = Response::Authenticated {
             response: pb::AuthenticateResponse::default(),
             auth_revision: 7,
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_server_learns_which_limit_is_exceeded() {
+    fn errors_about_exceeded_limits_round_trip_in_a_reply() {
         let (bytes, bytes_max) = (3_000, 2_048);
         let kinds = [Indexed::Key, Indexed::UserName, Indexed::RoleName];
         let too_long = kinds.map(|what| EngineError::KeyTooLong { what, bytes, bytes_max });
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_not_understood_leaves_the_outcome_unknown() {
+    fn a_reply_that_cannot_be_interpreted_leaves_the_outcome_unknown() {
         for reply in [
             Reply::default(),
             Reply { trouble: 99, ..Reply::default() },

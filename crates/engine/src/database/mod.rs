@@ -416,6 +416,6 @@ async fn limited_to<T>(
 ) -> Result<T, DatabaseFault> {
     match tokio::time::timeout(time_max, answer).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(DatabaseFault::Lost(format!("no answer within {} s", time_max.as_secs()))),
+        Err(_) => Err(DatabaseFault::Lost(format!("no response within {} s", time_max.as_secs()))),
     }
 }

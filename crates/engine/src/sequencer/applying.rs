@@ -266,7 +266,7 @@ impl Applying {
                 )
                 | None => {}
             }
-            let outcome = applied.outcome.expect("the number of a request always increases");
+            let outcome = applied.outcome.expect("request numbers always increase");
             if let (Ok(Response::Authenticated { response, .. }), Some(user)) = (&outcome, user)
                 && !response.token.is_empty()
             {

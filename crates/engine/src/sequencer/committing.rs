@@ -75,7 +75,7 @@ impl Appender {
             match self.attempt(row, is_repeated).await {
                 Err(fault) if fault.is_transient() => {
                     log::warn!(
-                        "failed to append to the log of the database; trying again",
+                        "failed to append to the log in the database; trying again",
                         "seq" = row.seq,
                         "error" = fault.to_string()
                     );

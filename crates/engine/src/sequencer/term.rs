@@ -275,7 +275,7 @@ async fn renew_role(context: TermContext, id: TermId) -> Result<(), EngineError>
             Ok(false) => return Err(EngineError::SequencerChanged),
             Err(fault) => {
                 log::warn!(
-                    "failed to extend the lease on the role of the sequencer",
+                    "failed to extend the lease on the sequencer role",
                     "error" = fault.to_string()
                 );
             }

@@ -81,7 +81,7 @@ impl Writing {
                 Ok(false) => self.follow_progress().await?,
                 Err(fault) if fault.is_transient() => {
                     log::warn!(
-                        "failed to write to the tables of the database; trying again",
+                        "failed to write to the database tables; trying again",
                         "error" = fault.to_string()
                     );
                     if !fault.is_conflict() {

@@ -89,7 +89,7 @@ impl Writers {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn interrupted_commits_are_resolved_by_the_log() {
+async fn interrupted_commits_are_retried_without_writing_twice() {
     let Some(postgres) = shared() else { return };
     for (name, action) in [
         ("cut_before", Action::CutBefore),
@@ -197,7 +197,7 @@ async fn a_sequencer_without_its_database_is_replaced() {
     eventually("the other server takes over", async || two.status().sequencer_id == 2).await;
     put_at(&two, "second", "1").await;
     proxy.set_open(true);
-    eventually("the first server follows", async || one.status().sequencer_id == 2).await;
+    eventually("server 1 sees the new sequencer", async || one.status().sequencer_id == 2).await;
     let count = writers.check(&two).await;
     assert!(count > 50, "{count}");
     assert_eq!(shown(&read(&one, &range_of("second", b"")).await.unwrap()), ["second=1"]);
@@ -206,7 +206,7 @@ async fn a_sequencer_without_its_database_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_wait_out_a_lost_connection() {
+async fn reads_are_retried_after_a_lost_connection() {
     let Some(postgres) = shared() else { return };
     let proxy = Proxy::start(postgres.port()).await;
     let engine = start_one(&postgres.url_through(proxy.port, "reads")).await;
@@ -385,7 +385,7 @@ async fn a_write_whose_wait_for_a_standby_is_cancelled_is_not_acknowledged() {
     })
     .await;
     let acknowledged = tokio::time::timeout(Duration::from_secs(1), &mut written).await;
-    assert!(acknowledged.is_err(), "acknowledged without a standby: {acknowledged:?}");
+    assert!(acknowledged.is_err(), "put acknowledged without standby: {acknowledged:?}");
     configure("ALTER SYSTEM RESET synchronous_standby_names", "").await;
     written.await.unwrap().unwrap().unwrap();
     engine.stop().await;

@@ -556,7 +556,7 @@ async fn start_with_little_memory(url: &str) -> Engine {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_needs_too_many_keys_stops_loading_them() {
+async fn loading_stops_early_for_a_request_that_needs_too_many_keys() {
     let Some(postgres) = shared() else { return };
     let proxy = Proxy::start(postgres.port()).await;
     let engine = start_with_little_memory(&postgres.url_through(proxy.port, "too_large")).await;
@@ -610,7 +610,7 @@ async fn requests_that_together_exceed_the_memory_limit_are_applied_one_by_one()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_whose_answers_list_many_keys_is_divided() {
+async fn a_batch_whose_responses_list_many_keys_is_divided() {
     let Some(postgres) = shared() else { return };
     let proxy = Proxy::start(postgres.port()).await;
     let engine = start_one(&postgres.url_through(proxy.port, "many_answers")).await;

@@ -28,7 +28,7 @@ async fn sequencer_of<'a>(engines: &'a [&'a Engine]) -> &'a Engine {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_server_writes_and_reads_linearizably() {
+async fn every_server_accepts_writes_and_linearizable_reads() {
     let Some(postgres) = shared() else { return };
     let url = postgres.url("three_servers");
     let network = Network::default();
@@ -452,9 +452,9 @@ async fn lease_queries_and_renewals_wait_until_a_revocation_is_committed() {
     eventually("the revocation is being committed", async || proxy.injected() > 0).await;
     let second = Duration::from_secs(1);
     let looked = tokio::time::timeout(second, engine.time_to_live(LeaseId(7))).await;
-    assert!(looked.is_err(), "answered before the commit: {looked:?}");
+    assert!(looked.is_err(), "lease query answered too early: {looked:?}");
     let renewed = tokio::time::timeout(second, engine.renew(LeaseId(7), nobody())).await;
-    assert!(renewed.is_err(), "answered before the commit: {renewed:?}");
+    assert!(renewed.is_err(), "renewal answered too early: {renewed:?}");
     proxy.set_faults(Vec::new());
     revoked.await.unwrap().unwrap().unwrap();
     assert_eq!(engine.time_to_live(LeaseId(7)).await.unwrap(), None);
