@@ -161,7 +161,7 @@ mod tests {
             let others: BTreeSet<&[u8]> = KEYS.into_iter().filter(|other| *other != key).collect();
             let any = others.iter().any(|other| expected.contains(other));
             let others = others.into_iter().map(Position::before).collect();
-            assert_eq!(set.contains_any(&others), any, "all but {key:?} in {set:?}");
+            assert_eq!(set.contains_any(&others), any, "keys other than {key:?} in {set:?}");
         }
         let mut last = None;
         for (start, end) in &set.ends {

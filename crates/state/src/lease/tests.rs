@@ -109,7 +109,7 @@ fn a_renewal_restarts_and_returns_the_granted_ttl() {
 }
 
 #[test]
-fn an_expired_lease_is_returned_again_until_revoked() {
+fn the_expiry_scan_returns_an_expired_lease_again_until_it_is_revoked() {
     let mut lessor = lessor(LessorOptions::default());
     let leases = lessor.reader();
     leases.promote(1, 0, Millis(0));

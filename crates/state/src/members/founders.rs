@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn founders_do_not_depend_on_the_order_of_the_flags() {
+    fn founders_do_not_depend_on_the_order_in_which_they_are_listed() {
         let url = |name: &str| vec![format!("http://{name}:2380")];
         let one = Founders::new([("a", url("a")), ("b", url("b")), ("c", url("c"))], "t");
         let other = Founders::new([("c", url("c")), ("a", url("a")), ("b", url("b"))], "t");

@@ -69,13 +69,13 @@ impl Member {
             Some("raise") => AlarmAction::Activate,
             Some("drop") => AlarmAction::Deactivate,
             Some("list") => AlarmAction::Get,
-            other => panic!("{other:?} is not an action on an alarm"),
+            other => panic!("{other:?} is not an alarm action"),
         };
         let alarm = match word(command, 1) {
             Some("nospace") => AlarmType::Nospace,
             Some("corrupt") => AlarmType::Corrupt,
             None => AlarmType::None,
-            Some(other) => panic!("{other} is not an alarm"),
+            Some(other) => panic!("{other} is not a kind of alarm"),
         };
         let request = pb::AlarmRequest {
             action: action as i32,

@@ -146,7 +146,7 @@ fn txn(input: &str) -> pb::TxnRequest {
             "if" => request.compare.push(compare(rest)),
             "then" => request.success.push(operation(rest)),
             "else" => request.failure.push(operation(rest)),
-            part => panic!("a transaction has no {part}"),
+            part => panic!("{part}: expected if, then or else"),
         }
     }
     request
@@ -157,7 +157,7 @@ fn compare(line: &str) -> pb::Compare {
     let words: Vec<&str> = line.split(' ').collect();
     let (what, key) = (words[0], bytes(Some(words[1])));
     let [.., sign, operand] = &words[..] else {
-        panic!("{line}: expected a target, a key, a sign and an operand")
+        panic!("{line}: expected a target, a key, an operator and an operand")
     };
     let range_end = bytes((words.len() == 5).then(|| words[2]));
     let result = match *sign {
@@ -165,7 +165,7 @@ fn compare(line: &str) -> pb::Compare {
         ">" => CompareResult::Greater,
         "<" => CompareResult::Less,
         "!=" => CompareResult::NotEqual,
-        sign => panic!("{sign} is not a comparison sign"),
+        sign => panic!("{sign} is not a comparison operator"),
     };
     let number = || operand.parse().unwrap();
     let (target, union) = match what {

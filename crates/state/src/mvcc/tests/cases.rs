@@ -56,7 +56,7 @@ fn future_and_compacted_revisions_are_refused() {
 }
 
 #[test]
-fn a_key_deleted_and_put_by_one_entry_survives_its_compaction() {
+fn a_key_deleted_and_put_at_one_revision_survives_a_compaction_at_that_revision() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"old");
     let mut txn = bed.store.write(&mut bed.batch);
