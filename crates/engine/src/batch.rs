@@ -1,8 +1,8 @@
-//! Batches: the content of one row of the log.
+//! A batch: the content of one row of the log.
 //!
-//! A batch contains the changes of all requests that were committed together. It is the only thing
-//! that a commit writes, and everything else is derived from it: the versions of keys, the rows of
-//! leases and users, and the events of watchers.
+//! A batch contains the changes of all requests that were committed together. A commit writes only
+//! the batch. Everything else is derived from the batch: key versions, rows for leases and users,
+//! and watch events.
 //!
 //! # Invariants
 //!
@@ -121,7 +121,8 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Creates a draft from the changes of a state, and from the tokens that the requests created.
+    /// Creates a draft from the changes that a state has collected, and from the tokens that the
+    /// batch's requests created.
     pub(crate) fn new(
         batch: &Batch,
         tokens: Vec<(String, String)>,
@@ -237,8 +238,8 @@ impl Committed {
 }
 
 impl Record {
-    /// Returns the record as watchers receive it: the record of a deletion contains the revision of the
-    /// deletion.
+    /// Returns the record as watchers receive it. Unlike the stored record, the record of a deletion contains the
+    /// deletion's revision.
     pub(crate) fn as_event(&self) -> KeyValue {
         if self.at.tombstone {
             let mod_revision = self.at.revision.main;
@@ -265,8 +266,8 @@ impl Row {
     }
 }
 
-/// Returns the number of a bucket in the log and in table `facts`. The numbers are stored, so they
-/// never change.
+/// Returns the number that stands for a bucket in the log and in table `facts`. The numbers are
+/// stored, so they must never change.
 pub(crate) const fn number_of(bucket: Bucket) -> u32 {
     match bucket {
         Bucket::Alarm => 1,

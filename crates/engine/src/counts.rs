@@ -58,7 +58,8 @@ impl Counts {
         restarts: u64,
         page: &RangeResult,
     ) {
-        // With filters or another sort order, a page may not contain the first keys of the range.
+        // With filters or another sort order, the keys of a page are not necessarily the first keys
+        // of the range.
         let is_first_keys =
             matches!(query.candidates(), Candidates::First(wanted) if wanted != usize::MAX);
         let last = page.kvs.iter().map(quorate_api::record::KeyValue::key).max();

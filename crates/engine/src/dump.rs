@@ -1,4 +1,4 @@
-//! Reads the whole keyspace: for its hash, and for a snapshot that etcd and Quorate members can restore.
+//! Reads the whole keyspace to compute its hash, or to create a snapshot that etcd and Quorate members can restore.
 //!
 //! Both operations first wait until everything that was committed before the call is in the tables.
 //! Then they read the tables in one transaction, which sees one consistent state. The database sorts

@@ -1,4 +1,5 @@
-//! The engine: one server of a keyspace in a database, with the interface that the services use.
+//! The engine: one of the servers that share a keyspace in a database, with the interface that the
+//! services use.
 
 use std::future::Future;
 use std::path::Path;
@@ -35,9 +36,9 @@ use crate::wire::{LeaseTimes, Question, Reply};
 
 /// Maximum time that a request waits for a server to become the sequencer.
 const SEQUENCER_TIME_MAX: Duration = Duration::from_secs(5);
-/// A read fails once compactions have overtaken this number of its attempts.
+/// A read fails after compactions have overtaken this many attempts.
 const OVERTAKEN_MAX: usize = 10;
-/// Interval at which a request that waits for compactions checks for remaining garbage.
+/// Interval at which [`Engine::wait_compacted`] checks for remaining garbage.
 const GARBAGE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The options of an engine.
@@ -381,8 +382,8 @@ impl Engine {
         dump::hash_kv(&self.shared.context, revision).await
     }
 
-    /// Creates a backend file at `path` that contains everything that was committed before this call.
-    /// The file is the content of a snapshot.
+    /// Creates a backend file at `path` that contains everything that was committed before this
+    /// call. The services send the content of the file as a snapshot.
     ///
     /// # Errors
     ///
@@ -391,8 +392,8 @@ impl Engine {
         dump::snapshot(&self.shared.context, path).await
     }
 
-    /// Applies a client's request and returns the outcome. The request's header contains the user; the
-    /// id in the header is ignored. A server that is not the sequencer forwards the request.
+    /// Applies a client's request and returns the outcome. The request's header names the user. The id in the header is
+    /// ignored. A server that is not the sequencer forwards the request.
     ///
     /// # Errors
     ///
@@ -429,7 +430,7 @@ impl Engine {
     /// If the sequencer does not respond.
     pub async fn time_to_live(&self, id: LeaseId) -> Result<Option<LeaseTimes>, EngineError> {
         let question = Question { time_to_live: Some(id.0), ..Question::default() };
-        // The caller checks the permissions, so the sequencer refuses no question of this kind.
+        // The caller checks the permissions, so the sequencer never refuses this kind of question.
         Ok(self.ask(question).await?.into_lease()?.unwrap_or(None))
     }
 
@@ -445,7 +446,7 @@ impl Engine {
         reply.encode_bytes()
     }
 
-    /// Returns the reply to send if the actual reply is too long for the transport. It reports that the
+    /// Returns the reply to send if the actual reply is too long for the transport. The returned reply reports that the
     /// outcome of the request is unknown.
     #[must_use]
     pub fn answer_is_too_long() -> Bytes {
@@ -458,16 +459,16 @@ impl Engine {
         let term = role.term();
         tasks.lock().await.shutdown().await;
         role.term.send_replace(None);
-        // If the database does not respond, the other servers take over only after the lease on the
-        // role has expired.
+        // If the database does not respond, another server takes over only after this server's
+        // lease on the sequencer role has expired.
         if let Some(term) = term {
             let (Ok(()) | Err(_)) = role::leave(context, term.id).await;
         }
         let (Ok(()) | Err(_)) = role::retire(context).await;
     }
 
-    /// Ends all tasks without giving up the role or removing the server from the database, as a crash
-    /// does. For tests.
+    /// Ends all tasks as a crash does: the server keeps the sequencer role and its row in the
+    /// database. For tests.
     #[doc(hidden)]
     pub async fn abandon(&self) {
         self.shared.tasks.lock().await.shutdown().await;
@@ -493,8 +494,8 @@ impl Engine {
                     let reply = self.forward(&question).await?;
                     if reply.error().is_none() {
                         // After this barrier, the caller can read its own write on this server. A
-                        // failure of the barrier is ignored, because the write is committed all the
-                        // same.
+                        // failure of the barrier is ignored, because the write is committed in any
+                        // case.
                         let (Ok(()) | Err(_)) = self.barrier().await;
                     }
                     reply
@@ -578,9 +579,9 @@ impl Engine {
         permission.check_lease(Access::Write, id)
     }
 
-    /// Renews a lease by the clock of this server, which is the sequencer. The result is returned only
-    /// after a round that began after the renewal. If that round shows that another term has begun, the
-    /// new sequencer has given the lease its full lifetime, and the caller asks the new sequencer.
+    /// Renews a lease by the clock of this server, which is the sequencer. The result is returned only after a round of
+    /// the follower that began after the renewal. If that round shows that another term has begun, the new sequencer
+    /// has given the lease its full lifetime, and the caller asks the new sequencer.
     async fn renew_here(
         &self,
         term: &SequencerHandle,

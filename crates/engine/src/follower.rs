@@ -11,10 +11,9 @@
 //! # Invariants
 //!
 //! * A completed round has read everything that was committed before the round was requested.
-//! * A round first reads the last batch that this server knows. If the log contains another batch at
-//!   the position of that batch, or ends before it, then the database has lost committed batches. The
-//!   replica then restarts from the tables and cancels its watchers, because they may have received the
-//!   lost changes.
+//! * A round first reads the last batch that this server knows. If the log contains a different batch at that position,
+//!   or ends before that position, the database has lost committed batches. The replica then restarts from the tables
+//!   and cancels its watchers, because they may have received the lost changes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,8 +44,8 @@ const WAITING_MAX: usize = 65_536;
 const IDLE_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval between rounds if the database does not support notifications of new batches.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Pause after a failed attempt to connect to the database. The same pause precedes another read of the
-/// tables if a compaction has removed the batch at the position that was read.
+/// Pause before the next attempt to connect to the database. Also the pause before a start position is read again
+/// because a compaction has removed the batch at that position.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A request for a round. The sender is dropped if the round fails.
@@ -184,8 +183,8 @@ impl Follower {
                 self.rewind(session, reached, read.written_seq).await?;
             }
             for mut batch in read.batches {
-                // Since the batch was committed, the database may have lost changes to its tables. In
-                // that case, the batch's own value is too high.
+                // Since the batch was committed, the database may have lost changes to its tables.
+                // In that case, the value in the batch is too high.
                 batch.written_seq = batch.written_seq.min(read.written_seq);
                 let next = self.replica.position().seq + 1;
                 if batch.seq > next {

@@ -31,7 +31,7 @@ use crate::batch::Committed;
 use crate::error::EngineError;
 use crate::tail::{Position, Tail};
 
-/// The clock of leases and tokens. It counts milliseconds from one hour before the server's start.
+/// The clock for leases and tokens. It counts milliseconds from one hour before the server's start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     started: Instant,
@@ -112,7 +112,7 @@ impl Replica {
         self.content.lock().state.read_history_from(source);
     }
 
-    /// Returns the handles through which clients' requests read users, leases, alarms and watchers.
+    /// Returns the handles through which client requests access users, leases, alarms and watchers.
     pub(crate) const fn published(&self) -> &PublishedState {
         &self.published
     }

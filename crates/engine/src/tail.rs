@@ -142,9 +142,9 @@ impl Tail {
         *inner = Self::new(Position { restarts, ..position }).inner.into_inner();
     }
 
-    /// Moves the last batch known to be in the tables back to `written_seq`, because the database has
-    /// lost changes of the tables. `batches` are the batches after `written_seq`, up to a batch that
-    /// the tail contained when they were read. `first_revision` is the first revision after the batch
+    /// Moves the last batch known to be in the tables back to `written_seq`, because the tables
+    /// have lost changes. `batches` are the batches after `written_seq`, up to a batch that the
+    /// tail contained when they were read. `first_revision` is the first revision after the batch
     /// at `written_seq`.
     pub(crate) fn rewind(
         &self,
@@ -170,8 +170,8 @@ impl Tail {
         *inner = rewound;
     }
 
-    /// Returns the oldest batches that are not in the tables yet: at most `bytes_max` bytes, but at
-    /// least one batch if there is any.
+    /// Returns the oldest batches that are not in the tables yet, up to `bytes_max` bytes in total,
+    /// but at least one batch if there is any.
     pub(crate) fn unwritten(&self, bytes_max: usize) -> Vec<Arc<Committed>> {
         let inner = self.inner.read();
         let mut bytes = 0;

@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //!
-//! * No error and no `Debug` output contains a password. Errors about the URL never quote it.
+//! * No error and no `Debug` output contains a password. Errors about the URL never quote the URL.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -54,8 +54,8 @@ pub(crate) struct Reply {
     /// The lifetimes of a lease, in seconds. Absent if the lease does not exist.
     #[prost(message, optional, tag = "5")]
     pub(crate) lease: Option<LeaseTimes>,
-    /// The number of bytes that exceeds a limit, followed by the limit. If a key or name is too long, a
-    /// number for its kind (key, user name or role name) follows.
+    /// A size in bytes that exceeds a limit, followed by the limit. If a key or name is too long, a number for its kind
+    /// (key, user name or role name) follows.
     #[prost(uint64, repeated, tag = "6")]
     excess: Vec<u64>,
 }
@@ -208,7 +208,7 @@ impl Reply {
         }
     }
 
-    /// Returns the number of bytes that exceeds a limit, and the limit.
+    /// Returns the size that exceeds a limit, and the limit, in bytes.
     fn excess(&self) -> [usize; 2] {
         [0, 1].map(|at| {
             let bytes = *self.excess.get(at).unwrap_or(&0);

@@ -315,8 +315,8 @@ impl Session {
         self.execute_large(statement, parameters, 0).await
     }
 
-    /// Like [`Session::execute`], with a longer time limit for a statement whose parameters have
-    /// `bytes` bytes.
+    /// Like [`Session::execute`], with a longer time limit for a statement whose parameters are
+    /// `bytes` bytes long in total.
     pub(crate) async fn execute_large(
         &self,
         statement: Statement,

@@ -1,7 +1,7 @@
-//! Every SQL statement that the engine executes, except those of the migrations.
+//! Every SQL statement that the engine executes outside the migrations.
 //!
-//! PostgreSQL, CockroachDB and YugabyteDB support all of them. The tables are described in
-//! `migrations`.
+//! PostgreSQL, CockroachDB and YugabyteDB support all of these statements. The tables are described
+//! in `migrations`.
 
 /// One of the engine's SQL statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,8 +27,8 @@ pub(crate) enum Statement {
     /// Reads the position of the last batch that is in the tables, the compacted revision, and the
     /// number and bytes of all versions.
     ReadProgress,
-    /// Moves the position of the last batch that is in the tables to the end of the next part of the
-    /// log. Has no effect if the position has moved already.
+    /// Advances the stored position of the last batch in the tables to the end of the next part of
+    /// the log. Has no effect if the position has already moved.
     AdvanceProgress,
     /// Adds versions to table `versions`.
     AddVersions,
@@ -70,9 +70,9 @@ pub(crate) enum Statement {
     Compacted,
     /// Takes over the role of the sequencer, if it is free.
     TakeRole,
-    /// Extends the lease on the role.
+    /// Extends the lease on the role of the sequencer.
     RenewRole,
-    /// Gives up the role.
+    /// Gives up the role of the sequencer.
     LeaveRole,
     /// Reads the current sequencer, and the number of bytes of all versions in the tables.
     ReadRole,
@@ -126,8 +126,8 @@ impl End {
     }
 }
 
-/// The state of a key at revision `$3`. This is the newest version of the key, unless that version is
-/// newer than the revision. In that case, the version is looked up in table `versions`.
+/// The version of a key at revision `$3`. It is the newest version of the key, unless that version
+/// is newer than the revision. In that case, the older version is looked up in table `versions`.
 const AT_REVISION: &str = "FROM {s}.newest n LEFT JOIN LATERAL (\
      SELECT v.mod_revision, v.sub, v.deleted, v.record FROM {s}.versions v \
      WHERE n.mod_revision > $3 AND v.key = n.key AND v.mod_revision <= $3 \

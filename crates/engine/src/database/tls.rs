@@ -1,4 +1,4 @@
-//! TLS connections to the database, with the rules of `quorate_tls`.
+//! TLS connections to the database, which follow the rules of `quorate_tls`.
 
 use std::future::Future;
 use std::io;

@@ -110,9 +110,8 @@ pub(super) struct Applying {
     /// Maximum memory for the keys and values that one batch of requests needs, in bytes.
     pub(super) load_bytes_max: usize,
     pub(super) number: u64,
-    /// The number of the last batch whose application has begun. The number is set before the batch
-    /// changes the state, so a reader of the state can wait until every change that it may have seen is
-    /// committed.
+    /// The number of the last batch that this task has begun to apply. The number is set before the batch changes the
+    /// state, so a reader of the state can wait until every change that it may have seen is committed.
     pub(super) begun: Arc<AtomicU64>,
     pub(super) metrics: Arc<Metrics>,
 }
@@ -125,8 +124,7 @@ struct Waiting {
 }
 
 impl Applying {
-    /// Runs until the term ends, because the queue of requests or the queue of batches is closed, or
-    /// because the database fails.
+    /// Runs until the queue of requests or the queue of batches is closed, or the database fails.
     pub(super) async fn run(mut self) -> Result<(), EngineError> {
         while let Some(first) = self.jobs.recv().await {
             let batch = self.collect(first);
@@ -238,8 +236,8 @@ impl Applying {
         Ok(())
     }
 
-    /// Applies requests until their responses list [`ANSWERED_KEYS_MAX`] keys, and sends them to the
-    /// committing task as one batch.
+    /// Applies requests until their responses list [`ANSWERED_KEYS_MAX`] keys, and then sends the
+    /// batch to the committing task.
     async fn apply_part(
         &mut self,
         rest: &mut (dyn Iterator<Item = Waiting> + Send),

@@ -1,21 +1,20 @@
 //! Appends batches to the log, publishes them, and sends the outcomes of their requests.
 //!
-//! A batch is appended by one `INSERT`, whose primary key is the position in the log. The statement
-//! inserts nothing if another server has begun a term, or if the log does not end with the previous
-//! batch. If the outcome is unknown because the connection was lost, the same row is inserted again. If
-//! the second attempt inserts nothing, the term of the row at that position shows the reason. If it is
-//! the term of this sequencer, the first attempt inserted the row. Otherwise, another server has replaced
-//! this sequencer, or the database has lost batches. It is sufficient to compare the terms, because a
-//! term belongs to one server only, and a server uses each position only once in a term.
+//! A batch is appended by one `INSERT`. The primary key of the row is its position in the log. The statement inserts
+//! nothing if another server has begun a term, or if the log does not end with the previous batch. If the outcome is
+//! unknown because the connection was lost, the same row is inserted again. If the second attempt inserts nothing, the
+//! term of the row at that position shows the reason. If it is the term of this sequencer, the first attempt inserted
+//! the row. Otherwise, another server has replaced this sequencer, or the database has lost batches. It is sufficient
+//! to compare the terms, because a term belongs to one server only, and a server uses each position only once in a
+//! term.
 //!
 //! # Invariants
 //!
-//! * A batch that was found in the log after an interrupted append, or whose append caused a warning,
-//!   is acknowledged only after another write has succeeded without a warning. Under synchronous
-//!   replication, a row can become visible before a standby has received it, if the session that
-//!   inserted the row was interrupted while it waited for the standby. An administrator can also cancel
-//!   this wait; the append then succeeds with a warning. A later write waits until the standby has
-//!   received all earlier writes.
+//! * A batch that was found in the log after an interrupted append, or whose append caused a warning, is acknowledged
+//!   only after another write has succeeded without a warning. Under synchronous replication, a row can become visible
+//!   before a standby has received it, if the session that inserted the row was interrupted while it waited for the
+//!   standby. An administrator can also cancel this wait, in which case the append succeeds with a warning. A later
+//!   write waits until the standby has received all earlier writes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -136,9 +135,8 @@ impl Appender {
     }
 }
 
-/// Waits until the synchronous standbys have received everything that was committed before this call. The
-/// function repeats a write that changes no values until the database sends no warning, because every
-/// write waits for the same standbys.
+/// Waits until the synchronous standbys have received everything that was committed before this call. Every write waits
+/// for the same standbys, so the function repeats a write that changes no values until the database sends no warning.
 async fn wait_for_standbys(session: &Session) -> Result<(), DatabaseFault> {
     loop {
         session.execute(Statement::CountRemoved, &[&0_i64, &0_i64]).await?;
@@ -158,7 +156,7 @@ pub(super) struct Committing {
     pub(super) compactions: watch::Sender<Option<Compaction>>,
     /// The position of the last committed batch, which belongs to this term.
     pub(super) seq: u64,
-    /// The number of restarts of the replica when the term began.
+    /// The number of replica restarts before the term began.
     pub(super) restarts: u64,
     /// Wakes the task that notifies other servers.
     pub(super) notify: Arc<tokio::sync::Notify>,
@@ -217,7 +215,7 @@ impl Committing {
         self.metrics.commit_duration.observe(started.elapsed());
         self.seq = seq;
         let mut batch = draft.committed(seq, self.appender.term, last_revision)?;
-        // The batch's own value is not used, because the tail has been informed about later writes to
+        // The value in the batch is not used, because the tail has been informed of later writes to
         // the tables since the batch was applied.
         batch.written_seq = 0;
         self.replica.publish_committed(&Arc::new(batch), self.restarts)?;
@@ -225,9 +223,8 @@ impl Committing {
         Ok(())
     }
 
-    /// Confirms, for a batch without changes, that no other server had become the sequencer when the
-    /// requests of the batch arrived. If so, the responses reflect everything that was committed before
-    /// the requests arrived.
+    /// Confirms, for a batch without changes, that no other server had become the sequencer when the requests of the
+    /// batch arrived. In that case, the responses reflect everything that was committed before the requests arrived.
     async fn confirm(&self) -> Result<(), EngineError> {
         self.rounds.wait().await?;
         let position = self.replica.position();

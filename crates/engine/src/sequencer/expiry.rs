@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * A lease ends only when a batch that revokes it is committed. A replaced sequencer can commit no
-//!   batch, so it ends no lease, even if it has not noticed its replacement yet.
+//! * A lease ends only when a batch that revokes it is committed. A sequencer that has been
+//!   replaced cannot commit a batch, so it cannot end a lease, even if it has not noticed its
+//!   replacement yet.
 //! * A new sequencer gives every lease its full lifetime. A sequencer answers a renewal only after a
 //!   round of the follower has confirmed that no later term had begun when the lease was renewed. So no
 //!   lease ends earlier than the client was promised.
@@ -54,7 +55,7 @@ impl Expiry {
                 if let Ok(Err(EngineError::SequencerChanged)) = done {
                     return Err(EngineError::SequencerChanged);
                 }
-                // A later scan finds the lease again if its revocation failed for another reason.
+                // After any other error, a later scan finds the lease again.
             }
         }
     }

@@ -19,7 +19,7 @@
 //!   contains everything that the predecessor has committed. This mechanism does not depend on a clock.
 //! * The same statement appends nothing if the previous batch in the log is not the last batch that
 //!   this server knows. So the log has no gaps, even if the database has lost the newest batches.
-//! * A term begins with an empty batch in the log, by which the other servers notice the new term.
+//! * A term begins with an empty batch in the log, which informs the other servers of the new term.
 //! * The position of a batch in the log is its primary key, so a batch is appended at most once,
 //!   however often the statement is repeated.
 //! * A batch is appended only after its predecessor is known to be committed.
@@ -106,7 +106,7 @@ pub(crate) enum Author {
 /// The progress of a term: which batches have been applied, and which have been committed.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
-    /// The number of the last batch whose application has begun.
+    /// The number of the last batch that the term has begun to apply.
     begun: Arc<AtomicU64>,
     /// The number of the last committed batch.
     committed: watch::Receiver<u64>,

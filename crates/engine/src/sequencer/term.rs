@@ -9,7 +9,7 @@
 //!
 //! * The state is loaded after the fence is in the log, so it contains everything that earlier
 //!   sequencers have committed. They can commit nothing after the fence.
-//! * If one task ends, the term ends, and the state is dropped.
+//! * If any task ends, the term ends, and the state is dropped.
 //! * The lease on the role is extended regularly from the first step on, however long it takes until
 //!   the term accepts requests.
 
@@ -68,7 +68,7 @@ pub(crate) struct SequencerHandle {
     /// The leases of the applied state, which may contain changes that are not committed yet.
     pub(crate) leases: Leases,
     pub(crate) pipeline: Pipeline,
-    /// The number of restarts of the replica when the term began.
+    /// The number of replica restarts before the term began.
     pub(crate) restarts: u64,
 }
 
@@ -126,7 +126,7 @@ async fn begin(context: &TermContext, id: TermId) -> Result<Begun, EngineError> 
     let mut appender = Appender { database: Arc::clone(database), session: None, term: id };
     let seq = append_fence(context, &mut appender).await?;
     // The session that loads keys is opened before the round. If the database has lost rows before
-    // that, the round detects the loss. If the database loses rows later, it also ends this session.
+    // that, the round detects the loss. If the database loses rows later, this session ends, too.
     let session = database.connect().await?;
     context.rounds.wait().await?;
     let mut writing = Writing {
@@ -264,8 +264,8 @@ impl Ending {
     }
 }
 
-/// Extends the lease on the role at regular intervals. A failed extension does not end the term,
-/// because the lease only prevents other servers from taking over needlessly.
+/// Extends the lease on the role of the sequencer at regular intervals. A failed extension does not
+/// end the term, because the lease only prevents other servers from taking over needlessly.
 async fn renew_role(context: TermContext, id: TermId) -> Result<(), EngineError> {
     let mut session = None;
     loop {

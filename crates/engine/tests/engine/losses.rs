@@ -182,8 +182,8 @@ async fn a_sequencer_whose_epoch_was_given_to_another_server_acknowledges_only_i
         if matches!(done.await, Ok(Ok(Ok(_)))) {
             break;
         }
-        // The first server can become the sequencer only after the second server has stopped and its
-        // lease on the role has expired.
+        // The first server can become the sequencer only after the second server has stopped and
+        // its lease on the role of the sequencer has expired.
         two.abandon().await;
         tokio::time::sleep(Duration::from_millis(500)).await;
     }

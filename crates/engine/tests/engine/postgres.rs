@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// `initdb` refuses to run as root. If the tests run as root, the server runs as the first of these
-/// users that exists. The first one belongs to Debian's package, and the second one always exists.
+/// users that exists. The first user comes with Debian's package, and the second user always exists.
 const USERS: [&str; 2] = ["postgres", "nobody"];
 
 /// A running PostgreSQL server. The server stops when this value is dropped, or when the test process

@@ -229,7 +229,7 @@ async fn users_and_tokens_reach_every_server() {
 pub(crate) struct Watcher {
     stream: WatchStream,
     pub(crate) events: Vec<String>,
-    /// The compacted revision with which the watcher was cancelled.
+    /// The compacted revision in the response that cancelled the watcher.
     pub(crate) compacted: Option<i64>,
 }
 
