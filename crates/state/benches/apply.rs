@@ -1,7 +1,7 @@
 //! Benchmark of applying entries and serving watchers: `cargo bench -p quorate-state --bench
 //! apply`.
 //!
-//! It prints the processor time of one thread in microseconds.
+//! It prints the processor time of one thread per operation, in microseconds.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]

@@ -2,8 +2,7 @@
 //! keys.
 //!
 //! It prints the processor time of one thread per operation, in microseconds. Commits to the file run between the
-//! operations, without waiting for the disk. The results exclude the time of the commits unless their labels say
-//! otherwise.
+//! operations, without waiting for the disk. A result excludes the time of the commits unless its label says otherwise.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]

@@ -1,4 +1,4 @@
-//! Alarms: problems of members that are recorded in the log and make the cluster refuse requests.
+//! Alarms: member problems that are recorded in the log and make the cluster refuse requests.
 //!
 //! An alarm concerns one member and one kind of problem. Raised alarms are stored, so they survive restarts. Each of
 //! them applies to the whole cluster until it is deactivated.

@@ -7,8 +7,8 @@
 //!
 //! Here, `a` ← `b` means that module `b` depends on module `a`: `schema` ← `backend` ← `mvcc` ← `watch`; `backend` ←
 //! `alarm`, `auth`, `members`, `versions`; `lease` and `quota` depend on no other module; `apply` uses all of them, and
-//! no module uses `apply`. A module never depends on a module to its right. `apply` passes facts between modules that
-//! do not depend on each other, such as the lease of a key and the changes that watchers receive.
+//! no module uses `apply`. A module never depends on a module to its right. `apply` passes facts, such as a key's lease
+//! or the changes that watchers receive, between modules that do not depend on each other.
 //!
 //! # Not here
 //!

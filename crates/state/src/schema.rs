@@ -2,7 +2,7 @@
 //! other module depends on their bytes.
 //!
 //! The file has etcd's format, so etcd determines every name and byte here. A revision is stored as
-//! `main` in eight big-endian bytes, `_`, and `sub` in eight big-endian bytes; the key of a
+//! `main` in eight big-endian bytes, `_`, and `sub` in eight big-endian bytes. The key of a
 //! deletion ends with an additional `t`. Byte order is therefore revision order.
 //!
 //! # Invariants
@@ -84,7 +84,7 @@ pub mod alarm {
 
 /// Keys of bucket `auth`.
 pub mod auth {
-    /// Whether authentication is enabled: one byte, 1 if it is.
+    /// Whether authentication is enabled, as one byte: 1 for enabled, 0 for disabled.
     pub const ENABLED: &[u8] = b"authEnabled";
     /// The number of changes to users and roles, eight bytes.
     pub const REVISION: &[u8] = b"authRevision";

@@ -128,8 +128,8 @@ pub fn detect_storage_version(
     }
 }
 
-/// Returns whether a file of this version contains all changes to the member list. Most releases of 3.5 never overwrote
-/// a member's row.
+/// Returns whether a file of this version contains all changes to the member list. Most releases of etcd 3.5 never
+/// overwrote a member's row.
 #[must_use]
 pub fn are_members_complete(version: Option<Version>) -> bool {
     version.is_some_and(|version| version >= Version::new(3, 6))

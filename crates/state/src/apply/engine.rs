@@ -2,8 +2,8 @@
 //!
 //! There are two kinds of such states. The *sequencer's* state applies requests, as a member's applier does, but its
 //! store is a working set: the engine loads the keys that a request needs before it applies the request. A server's
-//! *replica* does not apply requests. It follows the batches that the sequencer has committed, and publishes their
-//! changes to the server's clients: users, leases, alarms and watch events.
+//! *replica* does not apply requests. It follows the batches that the sequencer has committed, and publishes the
+//! resulting users, leases, alarms and watch events to the server's clients.
 //!
 //! # Invariants
 //!
@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! The database, and the order of load, apply and commit (`engine`).
+//! The database, and the order of loading, applying and committing (`engine`).
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! A set of keys, stored as disjoint intervals in order.
 //!
-//! The validation of a transaction collects the keys that the transaction deletes in such a set. An operation on one
-//! key or range takes O(log n) steps for n intervals. Adding an interval also removes the intervals that it merges
-//! with, but each interval is removed only once.
+//! When a transaction is validated, the keys that it deletes are collected in such a set. An operation on one key or
+//! range takes O(log n) steps for n intervals. Adding an interval also removes the intervals that it merges with, but
+//! each interval is removed only once.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};

@@ -133,7 +133,7 @@ impl Writer<'_> {
     }
 }
 
-/// Refuses a put that names a lease that does not exist.
+/// Refuses a put whose lease does not exist.
 pub(super) fn check_lease(lessor: &Lessor, request: &PutRequest) -> Result<(), Refusal> {
     let lease = LeaseId(request.lease);
     if lease.is_none() || lessor.contains(lease) {

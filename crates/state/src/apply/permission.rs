@@ -2,8 +2,8 @@
 //! when a member answers a request from its own state.
 //!
 //! A request that attaches a key to a lease, or that revokes or renews a lease, needs permission to
-//! write all keys of the lease, because those keys are deleted with the lease. A user with the role
-//! root has every permission.
+//! write all keys of the lease, because those keys are deleted with the lease. A user with the root
+//! role has every permission.
 //!
 //! # Cost
 //!

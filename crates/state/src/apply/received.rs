@@ -68,7 +68,7 @@ pub enum ReceivedFault {
 
 /// Returns the position of the snapshot that this image belongs to. The position is `named`, the index and term that
 /// the sender names, unless the image is newer. `tree` is the snapshot's own data, which corrects the members of an
-/// image written by 3.5.
+/// image written by etcd 3.5.
 pub fn snapshot_position(
     image: &BackendView,
     named: (u64, u64),

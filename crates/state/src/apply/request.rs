@@ -1,8 +1,8 @@
 //! Decodes the log entry of a normal proposal into one command and its caller.
 //!
-//! In addition to the current encoding, bare v2 requests are decoded, because members of 3.5 still
-//! propose them for their attributes and the cluster version. Other v2 requests concern data that
-//! no longer exists, so they become [`Command::Nothing`].
+//! In addition to the current encoding, bare v2 requests are decoded, because etcd 3.5 members
+//! still propose them to publish their attributes and to set the cluster version. Other v2 requests
+//! concern data that no longer exists, so they become [`Command::Nothing`].
 //!
 //! # Not here
 //!

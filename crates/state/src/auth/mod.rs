@@ -10,7 +10,7 @@
 //!   disabled.
 //! * Passwords arrive as hashes from the member that received the request. This module never hashes
 //!   a password or draws a random number.
-//! * While authentication is enabled, the user root exists and has the role root.
+//! * While authentication is enabled, the root user exists and has the root role.
 //!
 //! # Not here
 //!

@@ -13,7 +13,7 @@ fn hashed(name: &str, hash: &str) -> pb::AuthUserAddRequest {
     pb::AuthUserAddRequest { name, hashed_password, ..pb::AuthUserAddRequest::default() }
 }
 
-/// Creates root and a user with a role, and enables authentication.
+/// Creates the root user and another user, each with a role, and enables authentication.
 fn auth_with_users(batch: &mut Batch) -> Auth {
     let mut auth = Auth::new(View::empty(), 0);
     auth.add_user(&hashed("root", "aGFzaA=="), batch).unwrap().unwrap();

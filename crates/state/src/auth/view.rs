@@ -22,7 +22,7 @@ use super::AuthRefusal;
 use super::key_set::KeySet;
 use crate::steps;
 
-/// The name of the role that permits everything, and of the user that cannot lose this role while
+/// The name of the role that permits everything, and of the user who cannot lose this role while
 /// authentication is enabled.
 pub const ROOT: &str = "root";
 
@@ -149,7 +149,7 @@ impl View {
         self.roles.keys().map(String::as_str)
     }
 
-    /// Returns the permissions of a role, as listed in responses. The role root always has exactly
+    /// Returns the permissions of a role, as listed in responses. The root role always has exactly
     /// one permission.
     #[must_use]
     pub fn role_permissions(&self, name: &str) -> Option<Vec<authpb::Permission>> {
@@ -213,7 +213,7 @@ impl View {
         self.user(caller.name).ok_or(AuthRefusal::PermissionDenied)
     }
 
-    /// Checks that the caller is an administrator, which is a user with the role root. The caller's
+    /// Checks that the caller is an administrator, that is, a user with the root role. The caller's
     /// revision is ignored.
     pub fn check_admin(&self, caller: Caller<'_>) -> Result<(), AuthRefusal> {
         if !self.is_enabled {

@@ -128,7 +128,8 @@ impl Batch {
         self.byte_count
     }
 
-    /// Returns how many times the batch reaches its limit on changes or its limit on bytes, whichever is more.
+    /// Returns how full the batch is: its number of changes divided by `ops_max`, or its number of bytes divided by
+    /// `BATCH_BYTES_MAX`, whichever is larger. The quotients are rounded down, so a batch at 1 or above is full.
     #[must_use]
     pub fn fill(&self, ops_max: usize) -> usize {
         (self.op_count() / ops_max.max(1)).max(self.byte_count / BATCH_BYTES_MAX)

@@ -8,7 +8,7 @@ use quorate_storage::bolt::BoltError;
 use crate::schema::{Bucket, Revision};
 
 /// This member's backend file cannot be used, or part of its content is missing or invalid. The
-/// member stops.
+/// member then stops.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The storage engine failed.
@@ -32,7 +32,7 @@ pub enum Fault {
         path: Arc<Path>,
         /// The bucket of the key.
         bucket: Bucket,
-        /// The number of entries of the bucket that were read before the invalid entry, if it is known.
+        /// The number of entries that were read from the bucket before the invalid entry, if the number is known.
         position: Option<u64>,
         /// The key as stored.
         key: Box<[u8]>,

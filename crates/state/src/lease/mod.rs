@@ -1,4 +1,4 @@
-//! Leases: lifetimes to which keys are attached, and the clock that expires them.
+//! Leases: lifetimes to which keys are attached, and the clocks by which leases expire.
 //!
 //! The lessor has two halves that share one lock, which is held only briefly. [`Lessor`] belongs to
 //! the applier: it grants, revokes and checkpoints leases and attaches keys, as log entries

@@ -1,4 +1,4 @@
-//! Tests of each rule for leases separately, and of the expiry queue against a model that scans
+//! Tests each rule for leases separately, and compares the expiry queue with a model that scans
 //! every lease.
 
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * Every founder computes the same ids and entries. They depend only on names, URLs and token,
-//!   and the entries are sorted by id.
+//! * Every founder computes the same ids and entries. They depend only on the founders' names and
+//!   URLs and on the token, and the entries are sorted by id.
 //!
 //! # Not here
 //!
@@ -64,8 +64,8 @@ impl Founders {
     pub fn conf_changes(&self) -> impl ExactSizeIterator<Item = Bytes> {
         self.members.iter().map(|member| {
             let change = ConfChange {
-                // No request caused this change, so it has no id. As in 3.7, the field is omitted. Older versions
-                // write id 0.
+                // No request caused this change, so it has no id. As in etcd 3.7, the field is omitted. Older versions
+                // of etcd write id 0.
                 id: None,
                 r#type: Some(ConfChangeType::ConfChangeAddNode.into()),
                 node_id: Some(member.id.0),

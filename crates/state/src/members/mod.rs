@@ -6,7 +6,7 @@
 //! # Invariants
 //!
 //! * A removed id is never used again.
-//! * No two members share a peer URL if every change was validated by these rules.
+//! * No two members share a peer URL if every change was validated against these rules.
 //!
 //! # Not here
 //!
@@ -129,7 +129,7 @@ pub enum MembershipRefusal {
 }
 
 impl MembershipRefusal {
-    /// Returns the text in responses between members.
+    /// Returns the text that is used in responses between members.
     #[must_use]
     pub const fn peer_text(self) -> &'static str {
         match self {

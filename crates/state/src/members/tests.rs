@@ -11,7 +11,8 @@ fn member(id: u64, url: &str, name: &str) -> Member {
 
 #[test]
 fn member_and_cluster_ids_do_not_depend_on_order() {
-    // The golden data of 3.7.1 comes from a single founder with this URL and the default token.
+    // The golden data of etcd 3.7.1 comes from a single founder with this URL and the default
+    // token.
     let urls = ["http://127.0.0.1:38855".to_owned()];
     let id = member_id(&urls, CLUSTER_TOKEN_DEFAULT, None);
     assert_eq!(id.to_string(), format!("{:x}", id.0));

@@ -9,8 +9,9 @@
 //!
 //! # Invariants
 //!
-//! * No record is deleted before all older garbage records are. After an interrupted compaction,
-//!   the file therefore never shows a deleted key as live or an old value as the newest.
+//! * A garbage record is deleted only after all older garbage records. After an interrupted
+//!   compaction, the file therefore never shows a deleted key as live or an old value as the
+//!   newest.
 //! * Compactions run one after another.
 //!
 //! # Not here

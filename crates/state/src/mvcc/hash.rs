@@ -1,4 +1,4 @@
-//! Hashes of the records, by which members compare their data.
+//! Hashes of the records, with which members compare their data.
 //!
 //! The hash is the CRC-32C of the bucket's name, followed by the key and value of every record in
 //! revision order. Records that a compaction may already have deleted are left out, so the result

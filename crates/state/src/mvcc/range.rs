@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //!
-//! * A range in key order at the snapshot's own revision visits only as much of the index as its
+//! * A range in key order at the snapshot's own revision visits only the part of the index that its
 //!   response contains, however large the range is.
 //! * Keys with equal sort values stay in key order, so that every member returns the same response.
 //!

@@ -25,8 +25,8 @@ use super::slab::Handle;
 const GROUPS_MAX: usize = 512;
 
 /// While the held bytes are at their maximum, no further revision is added to a response after this many bytes of
-/// events. The number is small because each client that does not read costs one such response. A client that is reading
-/// receives its next response soon.
+/// events. The number is small because each client that does not read costs one such response. Small responses hardly
+/// delay a client that reads, because it receives its next response soon.
 const FULL_RESPONSE_BYTES: usize = 16 << 10;
 
 /// The cost of reading one change, in addition to the bytes of its record.
@@ -134,7 +134,7 @@ impl Hub {
 
 impl State {
     /// Takes groups that are behind and whose streams have room. At least one group is taken. Further groups are taken
-    /// only while one response for each group fits within the limit on held bytes. The second list contains the keys or
+    /// only while one response for each group fits within the limit on held bytes. The second list contains the key or
     /// range that each group watches.
     fn take_behind(&mut self, response_bytes: usize) -> (Vec<Task>, Vec<Watched>) {
         let mut tasks = Vec::new();

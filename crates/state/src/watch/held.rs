@@ -8,7 +8,7 @@
 //! The bound is [`WatchLimits::held_bytes_max`](super::WatchLimits). When it is reached, a stream
 //! receives events, whether new or from history, only if its own queue is empty. Clients that read
 //! therefore make progress regardless of how many other clients do not read, and a client that does
-//! not read costs one response.
+//! not read costs the memory of one response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

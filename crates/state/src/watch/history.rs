@@ -19,7 +19,7 @@ pub struct Event<'a> {
     pub record: &'a [u8],
 }
 
-/// The error returned if this member's store cannot be read. The member stops.
+/// The error returned if this member's store cannot be read. The member then stops.
 pub type HistoryFault = Box<dyn Error + Send + Sync>;
 
 /// The keyspace from which the hub reads history. A source is replaced when the member replaces its

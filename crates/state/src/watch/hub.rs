@@ -53,7 +53,7 @@ pub(super) struct Shared {
     held: Arc<HeldBytes>,
 }
 
-/// Counts of the hub, for metrics.
+/// The hub's counts, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HubStats {
     /// The number of open streams.

@@ -13,7 +13,7 @@ use crate::auth::{Access, Caller};
 use crate::steps;
 use crate::units::LeaseId;
 
-/// The factor by which the larger input exceeds the smaller input in size.
+/// The size of the larger input, as a multiple of the size of the smaller input.
 const TIMES: usize = 4;
 
 /// Asserts that an input four times as large takes about four times as many steps, not sixteen

@@ -143,7 +143,7 @@ fn recovered_members_and_ids_match_the_responses_of_etcd() {
         let said = said_members(&golden);
         let v2 = v2_membership(&golden);
         assert_eq!(v2.members.iter().cloned().collect::<Vec<_>>(), said, "{}", golden.name);
-        // Members that 3.5 did not store in the file are repaired from the v2 store.
+        // Members that etcd 3.5 did not store in the file are repaired from the v2 store.
         state.repair_members(v2.members.clone());
         let members: Vec<Member> = state.members().iter().cloned().collect();
         assert_eq!(members, said);
@@ -210,7 +210,7 @@ fn recovered_users_and_roles_match_the_responses_of_etcd() {
             assert!(said.map(|role| role.as_str().unwrap()).eq(roles), "{name}");
         }
         let roles = golden.said["roles"].as_object().unwrap();
-        // etcdctl also creates the role root, although the script does not.
+        // etcdctl also creates the root role, although the script does not.
         let others = view.role_names().filter(|name| *name != "root");
         assert!(others.eq(roles.keys().map(String::as_str)));
         for (name, said) in roles {

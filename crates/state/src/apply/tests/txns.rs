@@ -188,7 +188,7 @@ fn a_transaction_with_a_refused_operation_changes_nothing() {
     // or lease.
     let delete_all = || Op::RequestDeleteRange(delete("a", "\0"));
     assert_eq!(txn(&mut log, vec![delete_all(), keep("a")]), Err(Refusal::KeyNotFound));
-    // As in etcd, errors in the current state are reported first.
+    // As in etcd, errors that occur in the state before the transaction are reported first.
     let leased = Op::RequestPut(pb::PutRequest { lease: 7, ..put("b", "") });
     for later in [leased.clone(), Op::RequestTxn(txn_of([leased]))] {
         let refused = txn(&mut log, vec![delete_all(), keep("a"), later]);

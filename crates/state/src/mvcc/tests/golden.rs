@@ -56,8 +56,8 @@ fn check_file(path: &Path, answers: &Value) -> i64 {
         let found = recovered.leases.iter().map(|(key, lease)| (key.to_vec(), *lease));
         assert_eq!(found.collect::<BTreeSet<_>>(), expected);
     }
-    // The responses stay the same after garbage that etcd had not deleted yet is deleted, and when nothing is read from
-    // the window.
+    // The responses stay the same after the garbage that etcd left behind is deleted, and when nothing is read from the
+    // window.
     let mut batch = Batch::new();
     while store.next_garbage(1000, &mut batch).more {}
     store.committed(backend.commit(&batch).unwrap());

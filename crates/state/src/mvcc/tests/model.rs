@@ -133,7 +133,7 @@ impl Model {
         Ok((kvs.collect(), more, count))
     }
 
-    /// Returns the changes of each key that a compaction at `revision` keeps. This implements
+    /// Returns the changes that a compaction at `revision` keeps for each key. This implements
     /// etcd's rule for generations literally.
     fn keep(&self, revision: i64, with_closing_tombstone: bool) -> BTreeSet<Revision> {
         let mut keep = BTreeSet::new();

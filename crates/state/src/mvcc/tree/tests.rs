@@ -31,7 +31,8 @@ fn listed(tree: &Tree, from: Bound<'_>, to: Bound<'_>, skip: usize) -> Vec<(Vec<
     found
 }
 
-/// Asserts the invariants in the header of `node`. Returns depth, keys and live keys.
+/// Asserts the invariants in the header of `node`. Returns the depth, the number of keys and the
+/// number of live keys.
 fn check_node(node: &Node, from: &[u8], to: Option<&[u8]>, root: bool) -> (usize, usize, usize) {
     let inside = |key: &[u8]| from <= key && to.is_none_or(|to| key < to);
     match node {
