@@ -27,7 +27,7 @@ pub(crate) fn layout(name: &str) -> String {
     // Layouts are in fenced blocks. If the text is split at the fences, every second piece is a block.
     let layouts = TEXT.split("```").skip(1).step_by(2).flat_map(str::lines);
     let mut lines = layouts.skip_while(|line| line.split_whitespace().next() != Some(name));
-    let first = lines.next().unwrap_or_else(|| panic!("FORMAT.md has no layout of {name}"));
+    let first = lines.next().unwrap_or_else(|| panic!("FORMAT.md has no layout for {name}"));
     let first = first.trim_start().strip_prefix(name).unwrap_or_default();
     let more = lines.take_while(|line| line.trim_start().starts_with('|') && line.starts_with(' '));
     std::iter::once(first).chain(more).map(str::trim).collect::<Vec<_>>().join(" ")
@@ -40,7 +40,7 @@ pub(crate) fn table(head: &str) -> Vec<Vec<String>> {
     let rows: Vec<_> = rows
         .map(|row| row.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect())
         .collect();
-    assert!(!rows.is_empty(), "FORMAT.md has no table {head}");
+    assert!(!rows.is_empty(), "FORMAT.md has no table with the header {head}");
     rows
 }
 
@@ -81,8 +81,7 @@ pub(crate) fn read_message(layout: &str, message: &[u8]) -> BTreeMap<String, Con
     let mut names: BTreeMap<u32, &str> = BTreeMap::new();
     for field in layout.split(['|', ',']).map(|field| field.split('(').next().unwrap_or_default()) {
         let (number, name) = field.trim().split_once(' ').expect("a field has a number and a name");
-        let known =
-            names.insert(number.parse().expect("the number of a field is an integer"), name);
+        let known = names.insert(number.parse().expect("a field number is an integer"), name);
         assert_eq!(known, None, "{layout}");
     }
     let read = Fields::new(message).map(|field| {
@@ -92,7 +91,7 @@ pub(crate) fn read_message(layout: &str, message: &[u8]) -> BTreeMap<String, Con
         let content = match value {
             Value::Varint(number) => Content::Number(number),
             Value::Bytes(bytes) => Content::Bytes(bytes.to_vec()),
-            _ => panic!("unexpected wire type of a field: {layout}"),
+            _ => panic!("a field has an unexpected wire type: {layout}"),
         };
         (name.to_owned(), content)
     });
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_table_of_the_data_directory_matches_the_files() {
+    fn the_documented_data_directory_matches_the_created_files() {
         let root = tempfile::tempdir().unwrap();
         let dirs = DataDir::new(&root.path().join("data"), None);
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);

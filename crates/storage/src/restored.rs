@@ -44,7 +44,7 @@ mod tests {
     use crate::disk::RealDisk;
 
     #[test]
-    fn the_mark_of_a_restored_directory_is_found_until_it_is_removed() {
+    fn a_restored_directory_is_marked_until_the_mark_is_removed() {
         let root = tempfile::tempdir().unwrap();
         let dirs = DataDir::new(root.path(), None);
         dirs.prepare(&RealDisk).unwrap();

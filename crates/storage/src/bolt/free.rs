@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_free_tail_is_dropped_up_to_the_last_used_page() {
+    fn free_pages_after_the_last_used_page_are_dropped() {
         let mut free = FreePages::all_free(PageId(500));
         assert!(free.take(run(130, 2)));
         assert!(!free.take(run(131, 2)));

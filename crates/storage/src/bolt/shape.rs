@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_inserted_in_the_middle_are_split_evenly() {
+    fn pages_are_filled_evenly_if_entries_are_inserted_in_the_middle() {
         assert_eq!(leaf(&[333; 30], false), [10, 20, 30]);
         assert_eq!(leaf(&[333; 12], false), [12]);
     }

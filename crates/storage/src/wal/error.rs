@@ -133,7 +133,7 @@ pub enum WalError {
     },
     /// The term decreases from one entry to the next, which is impossible in a member's log.
     #[error(
-        "wal: the entry at index {index} has term {term}, lower than term {before} of the entry before it: in file '{}' \
+        "wal: the entry at index {index} has term {term}, lower than term {before} of the previous entry: in file '{}' \
          at position: {offset}",
         path.display()
     )]

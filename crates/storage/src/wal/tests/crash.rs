@@ -166,7 +166,7 @@ fn a_power_cut_at_any_operation_loses_no_acknowledged_entry() {
 }
 
 #[test]
-fn a_power_cut_without_reserved_space_loses_no_acknowledged_entry() {
+fn a_power_cut_on_a_nearly_full_disk_loses_no_acknowledged_entry() {
     check_power_cuts_at_every_operation(Some(400_000));
 }
 
@@ -390,7 +390,7 @@ fn a_log_is_created_on_a_disk_without_space_for_a_segment() {
 }
 
 #[test]
-fn a_full_segment_stays_in_use_if_there_is_no_disk_space_for_the_next() {
+fn a_full_segment_stays_in_use_if_there_is_no_disk_space_for_the_next_one() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let dir = root.path().join("wal");

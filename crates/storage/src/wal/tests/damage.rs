@@ -310,7 +310,7 @@ fn a_log_with_decreasing_terms_is_refused_with_path_and_offset() {
     assert_eq!(
         refused.to_string(),
         format!(
-            "wal: the entry at index 2 has term 2, lower than term 3 of the entry before it: in file '{}' at \
+            "wal: the entry at index 2 has term 2, lower than term 3 of the previous entry: in file '{}' at \
              position: {offset}",
             path.display()
         )

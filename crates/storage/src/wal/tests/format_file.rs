@@ -97,5 +97,5 @@ fn the_documented_sizes_match_the_log() {
     assert_says(&format!("in steps of {} KiB", options.zero_step_bytes >> 10));
     assert_says(&format!("up to {} MiB ahead", options.zero_lead_bytes >> 20));
     assert_says(&format!("only if {} MiB stay free", options.kept_free_bytes >> 20));
-    assert_says(&format!("of some {SECTOR_BYTES}-byte sector"));
+    assert_says(&format!("in some {SECTOR_BYTES}-byte sector"));
 }
