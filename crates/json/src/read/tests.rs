@@ -114,7 +114,7 @@ fn string_escapes_must_be_valid_unicode() {
 }
 
 #[test]
-fn lists_messages_and_oneofs_are_converted() {
+fn repeated_nested_and_oneof_fields_are_converted() {
     let length = |len: u8| [0x80 | len, 0x80, 0x80, 0x80, 0];
     let put = [&b"\x12"[..], &length(3), b"\x0a\x01k"].concat();
     let txn = [&b"\x12"[..], &length(9), &put].concat();
