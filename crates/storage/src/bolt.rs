@@ -1,10 +1,9 @@
 //! The backend engine: a copy-on-write B+tree in one file, in bbolt's format (version 2).
 //!
-//! The replicated state machine stores its durable state here. One writer at a time builds a
-//! transaction in memory and commits it. Any number of readers hold immutable snapshots. They read
-//! slices of the mapped file, which are returned as reference-counted [`bytes::Bytes`] without a
-//! copy. bbolt can read the files that this engine writes, and vice versa (`FORMAT.md` has the byte
-//! layouts).
+//! The replicated state machine stores its durable state here. One writer at a time builds a transaction in memory and
+//! commits it. Any number of readers hold immutable snapshots. They receive slices of the mapped file as
+//! reference-counted [`bytes::Bytes`], without a copy. bbolt can read the files that this engine writes, and vice versa
+//! (`FORMAT.md` has the byte layouts).
 //!
 //! ```text
 //! Db ── read() ──► ReadTx ──► BucketReader ──► Cursor        scan(): Scanner, bypasses the map
@@ -33,8 +32,8 @@
 //!
 //! # Tests
 //!
-//! `bolt/tests/` contains a model-based property test, and tests of snapshots under concurrent
-//! writes, reclamation, files written by etcd, damaged files, and power cuts at every sync point.
+//! `bolt/tests/` contains a model-based property test, and tests of reclamation, of snapshots under concurrent writes,
+//! of files written by etcd, of damaged files, and of power cuts at every operation.
 
 mod bucket;
 mod check;

@@ -3,7 +3,7 @@
 
 /// Extends a running CRC-32C (Castagnoli, usual initial and final inversion) over `bytes`.
 ///
-/// `crc32c_extend(crc32c(a), b)` equals `crc32c` of `a` followed by `b`. The CRC of no bytes is 0.
+/// `crc32c_extend(crc32c(a), b)` equals `crc32c` of `a` followed by `b`. The CRC of an empty slice is 0.
 #[must_use]
 pub fn crc32c_extend(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)
@@ -15,7 +15,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// Returns the 64-bit FNV-1a hash of `bytes`, which protects the backend's meta pages.
+/// Returns the 64-bit FNV-1a hash of `bytes`. This hash protects the backend's meta pages.
 #[must_use]
 pub const fn fnv1a_64(bytes: &[u8]) -> u64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;

@@ -77,7 +77,7 @@ pub struct DataDir {
 pub struct DirectoryWarnings {
     /// Names in the data directory that etcd does not use.
     pub unexpected: Vec<OsString>,
-    /// Directories that other users can read, with their permission bits.
+    /// Directories that other users can read, each with its permission bits.
     pub open_modes: Vec<(PathBuf, u32)>,
 }
 
@@ -110,7 +110,7 @@ impl DataDir {
         &self.wal
     }
 
-    /// Returns the directory of snapshots and of the backend.
+    /// Returns the directory that contains the snapshots and the backend file.
     #[must_use]
     pub fn snap(&self) -> PathBuf {
         self.root.join("member").join("snap")
@@ -166,7 +166,7 @@ impl DataDir {
     }
 }
 
-/// Ensures that a directory exists and is writable. Records a directory that other users can read.
+/// Ensures that a directory exists and is writable. Adds it to `odd` if other users can read it.
 fn check_dir(disk: &dyn Disk, dir: &Path, odd: &mut Vec<(PathBuf, u32)>) -> io::Result<()> {
     match disk.metadata(dir)? {
         Some(facts) if facts.mode & 0o777 != DIR_MODE => odd.push((dir.to_path_buf(), facts.mode)),

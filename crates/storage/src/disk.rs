@@ -1,7 +1,7 @@
 //! The file system, behind one trait.
 //!
-//! All file accesses of this crate go through a [`Disk`] and the [`DiskFile`]s that it opens.
-//! [`RealDisk`] accesses the machine's files. [`FaultyDisk`] is a disk in memory with injected
+//! This crate accesses files only through a [`Disk`] and the [`DiskFile`]s that the disk opens.
+//! [`RealDisk`] accesses the machine's files. [`FaultyDisk`] is an in-memory disk that injects
 //! failures, for crash tests and simulation. It records the changes that a power cut could still
 //! undo.
 //!
@@ -41,7 +41,7 @@ pub(crate) use reservation::{is_no_room, reserve_ahead, try_allocate};
 
 /// How [`Disk::open`] handles an existing or a missing file.
 ///
-/// The modes that can create a file contain its permission bits, before the umask is applied.
+/// Modes that can create a file contain the permission bits of the new file, before the umask is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Reads an existing file.
@@ -60,7 +60,7 @@ pub enum OpenMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// An exclusive open-file-description record lock over the whole file, like etcd's locks on log
-    /// segments. On systems without such locks, `flock`.
+    /// segments. Systems without such locks use `flock`.
     OfdExclusive,
     /// An exclusive `flock`, like bbolt's lock on the backend file.
     FlockExclusive,

@@ -122,7 +122,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// Tests that compare the table of the data directory with the files that the code creates.
+/// Tests that `FORMAT.md` lists the files and directories that the code creates.
 mod tests {
     use std::collections::BTreeSet;
     use std::fs;

@@ -6,11 +6,10 @@
 //!
 //! # Invariants
 //!
-//! * Files are accessed only through [`disk::Disk`], so that a test or a simulator can replace the
-//!   machine.
-//! * This crate does not read a clock, start a thread, log, or draw a random number.
-//! * The content of a file is untrusted input. Invalid bytes cause an error with path and offset,
-//!   never a panic.
+//! * Files are accessed only through [`disk::Disk`], so that a test or a simulator can replace the real disk.
+//! * This crate does not read clocks, start threads, write log lines, or draw random numbers.
+//! * The content of a file is untrusted input. Invalid bytes cause an error that contains the path
+//!   and the offset, never a panic.
 //! * After a failed write or sync, the affected object refuses all further work.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]

@@ -28,12 +28,12 @@ pub struct PurgeError {
 pub struct Purged {
     /// The removed files, oldest first.
     pub removed: Vec<PathBuf>,
-    /// The file at which the purge stopped because it is still in use.
+    /// The file at which the purge stopped because the file is still in use.
     pub locked: Option<PathBuf>,
 }
 
-/// Removes the oldest files in `dir` whose name ends in `suffix`, and keeps the newest
-/// `keep_count`.
+/// Of the files in `dir` whose names end in `suffix`, keeps the newest `keep_count` and removes the
+/// others, oldest first.
 ///
 /// With `locking`, a file is removed only if it can be locked. The purge stops at the first file
 /// that cannot be locked. If `keep_count` is 0, all files are kept.

@@ -1,9 +1,9 @@
-//! The notes of a member that must fetch its state again, because its backend file differs from the files of the other
-//! members.
+//! The notes of a member that must fetch its state again, because its backend file differs from the other members'
+//! backend files.
 //!
 //! `member/rebuild` orders the member to fetch its state. The file is written before the member stops, so that the
 //! member always fetches the state when it restarts. `member/rebuilt` contains the time of the last rebuild. If a
-//! member is found corrupt again soon after that time, its disk or memory is probably defective.
+//! member is found to be corrupt again soon after that time, its disk or memory is probably defective.
 //!
 //! # Not here
 //!

@@ -1,9 +1,9 @@
 //! The mark of a data directory that was created from a snapshot and has not been used in a cluster
 //! yet.
 //!
-//! A restored directory looks like the directory of a member. With the default token it also has the ids of the member
-//! from which the snapshot was taken. If a member started with this directory while other members were not restored, it
-//! would join their cluster with a different state. So the tool that creates the directory writes a file,
+//! A restored directory looks like a member's directory. With the default cluster token it also has the ids of the
+//! member from which the snapshot was taken. If a member started with this directory while other members were not
+//! restored, it would join their cluster with a different state. So the tool that creates the directory writes a file,
 //! `member/restored`, which etcd ignores. The member removes the file once it has verified that the other members have
 //! the same state.
 //!

@@ -1,5 +1,5 @@
-//! Conversion of the 64-bit sizes and offsets in files to `usize`. This crate maps whole files, so
-//! it requires a 64-bit machine.
+//! Converts the 64-bit sizes and offsets in files to `usize`. This crate maps whole files, so it
+//! requires a 64-bit machine.
 
 const _: () = assert!(
     usize::BITS == 64,

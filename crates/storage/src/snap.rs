@@ -12,8 +12,8 @@
 //! # Order
 //!
 //! The backend is committed first, then [`save`] writes the file, then the log receives the snapshot's mark. A starting
-//! member ignores a file without a mark. If the log has a mark whose file is missing, older etcd versions refuse to
-//! start.
+//! member ignores a file without a mark. If the log contains a snapshot's mark but the snapshot's file is missing,
+//! older etcd versions refuse to start.
 //!
 //! # Not here
 //!
@@ -50,7 +50,7 @@ const FILE_MODE: u32 = 0o666;
 
 const SUFFIX: &str = ".snap";
 
-/// A snapshot directory that cannot be read or written, or that contains an invalid file.
+/// A failure to read or write a snapshot directory, or an invalid file in it.
 #[derive(Debug, Error)]
 pub enum SnapError {
     /// A file system operation failed.
@@ -108,7 +108,7 @@ impl SnapError {
         move |source| Self::Io { action, path, source }
     }
 
-    /// Returns whether the operation failed because the disk is full, and changed nothing.
+    /// Returns whether the operation failed because the disk is full. Such an operation has changed nothing.
     #[must_use]
     pub const fn is_no_room(&self) -> bool {
         matches!(self, Self::NoRoom { .. })
@@ -270,11 +270,11 @@ pub struct Broken {
     pub error: SnapError,
 }
 
-/// Finds the newest readable snapshot. If `marks` are given, only snapshots with one of these marks
-/// count.
+/// Finds the newest readable snapshot. If `marks` are given, considers only snapshots whose mark is among them.
 ///
 /// Returns the snapshot, if there is one, and the newer files that could not be read and were
-/// renamed. A snapshot without a mark was never finished, or its mark is beyond the commit index.
+/// renamed. A snapshot whose mark is not in `marks` was never finished, or its mark is beyond the
+/// commit index.
 pub fn load_newest(
     disk: &dyn Disk,
     dir: &Path,
@@ -304,8 +304,8 @@ pub fn load_newest(
     Ok((None, broken))
 }
 
-/// Removes incomplete files of an earlier process: received backend files (`tmp*`) and the output
-/// of a defragmentation (`db.tmp*`). Returns their paths.
+/// Removes incomplete files that an earlier process left behind: received backend files (`tmp*`)
+/// and the output of a defragmentation (`db.tmp*`). Returns their paths.
 pub fn clean_up(disk: &dyn Disk, dir: &Path) -> Result<Vec<PathBuf>, SnapError> {
     let mut removed = Vec::new();
     for name in disk.read_dir(dir).map_err(SnapError::io("list", dir))? {

@@ -1,10 +1,10 @@
 //! A mark that records a failed sync for the next process that opens the file.
 //!
 //! After a failed sync the system may return bytes that are not on the medium, treat them as
-//! written, and never write them again. A process that opens the file later cannot detect this. So
-//! the process that observes the failure leaves a mark, and the next process that opens the file
-//! rewrites the bytes on which it relies. Without a mark nothing is rewritten, because a power cut
-//! in the middle of an overwrite could damage bytes that were safe.
+//! written, and never try to write them again. A process that opens the file later cannot detect
+//! this. So the process that observes the failure leaves a mark, and the next process that opens
+//! the file rewrites the bytes on which it relies. Without a mark nothing is rewritten, because a
+//! power cut in the middle of an overwrite could damage bytes that were safe.
 //!
 //! # Limits
 //!

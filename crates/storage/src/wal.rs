@@ -9,11 +9,12 @@
 //!
 //! * All records that [`Wal::sync`] (or [`Wal::save`] with `synced`) has acknowledged survive a power cut, in order,
 //!   unless bytes decay on the medium. Decayed bytes are reported, never repaired silently.
-//! * After a power cut at any point the log can be opened. It is either complete or has a torn end, which is cut off.
+//! * After a power cut at any point the log can be opened. The log is then either complete, or ends in a torn record,
+//!   which is cut off.
 //! * After a failed write or sync the log refuses all operations. The kernel may have dropped the bytes that it could
 //!   not write, so a retry would acknowledge bytes that are not on the disk.
-//! * A change of the commit index alone does not cause a sync. It stays in memory until the next sync, as in etcd.
-//! * Space for the log is reserved ahead if the disk has enough free space. Otherwise, the log uses the remaining
+//! * If only the commit index changes, no sync is needed. The change stays in memory until the next sync, as in etcd.
+//! * Space for the log is reserved in advance if the disk has enough free space. Otherwise, the log uses the remaining
 //!   space, and stops only at a record for which there is no room.
 //!
 //! # Not here
@@ -61,7 +62,7 @@ use crate::sync_failure;
 /// Permission bits of segments.
 const FILE_MODE: u32 = 0o600;
 
-/// The maximum number of bytes of records that stay in memory because they need no sync.
+/// The maximum size, in bytes, of the records that are kept in memory because they need no sync.
 const UNSYNCED_BYTES_MAX: usize = 128 * 1024;
 
 /// Options for writing a log.
@@ -69,7 +70,7 @@ const UNSYNCED_BYTES_MAX: usize = 128 * 1024;
 pub struct Options {
     /// The size at which a segment is closed, in bytes. The same amount of space is reserved for a new segment.
     pub segment_bytes: u64,
-    /// Whether the log is synced at all. `false` with `--unsafe-no-fsync`.
+    /// Whether the log is synced at all. `false` if `--unsafe-no-fsync` is set.
     pub sync: bool,
     /// When records use up the zeros ahead of the log, this many new zero bytes are written in the same call as the
     /// records.
@@ -225,7 +226,7 @@ impl Wal {
         self.poison_on_error(|wal| {
             wal.write_out()?;
             let new_segment = if wal.tail.is_full() { wal.cut()? } else { None };
-            // After a new segment is started, there is nothing to sync, because both segments were synced then.
+            // If a new segment was started, `cut` has synced both segments, and this call has no effect.
             wal.sync_tail()?;
             Ok(Saved { bytes: 0, synced: true, new_segment })
         })
@@ -244,7 +245,7 @@ impl Wal {
         Ok(Saved { bytes: appended.bytes, ..self.sync()? })
     }
 
-    /// Records that a snapshot exists, and syncs all records added so far.
+    /// Adds a mark for an existing snapshot, and syncs all records added so far.
     ///
     /// The snapshot itself must already be durable, because a member cannot start with a mark whose snapshot is
     /// missing. The mark takes effect once a hard state whose commit index covers it is also durable.
@@ -261,7 +262,7 @@ impl Wal {
         })
     }
 
-    /// Unlocks the segments that a member with its latest snapshot at `index` does not need, so that they can be
+    /// Unlocks the segments that a member whose latest snapshot is at `index` does not need, so that they can be
     /// purged. They are unlocked as soon as a hard state on disk covers the snapshot. Before that, a restarted member
     /// would ignore the snapshot's mark and need the segments.
     ///
@@ -320,7 +321,7 @@ impl Wal {
         self.preparation(bytes_max.max(1), true).is_some()
     }
 
-    /// Returns the next step of preparation, which writes at most `step` zeros. The next segment is reserved only if
+    /// Returns the next preparation step, which writes at most `step` zeros. The next segment is reserved only if
     /// `may_reserve` is set.
     fn preparation(&self, step: u64, may_reserve: bool) -> Option<Preparation> {
         if self.next.is_none() && may_reserve {
@@ -527,7 +528,7 @@ impl Wal {
     }
 
     /// Returns whether `kept_free_bytes` would stay free on the disk after a whole segment is reserved. Otherwise no
-    /// segment is reserved ahead, because it may not be needed for a long time.
+    /// segment is reserved in advance, because it may not be needed for a long time.
     fn has_room_for_next(&self) -> Result<bool, WalError> {
         let free = self.tail.file().free_bytes().map_err(|e| self.tail_error("inspect", e))?;
         let wanted = self.options.segment_bytes.saturating_add(self.options.kept_free_bytes);

@@ -1,4 +1,4 @@
-//! Buckets of a state: how they are opened, and point reads in them.
+//! Opens the buckets of a state, and reads single keys in them.
 //!
 //! # Not here
 //!

@@ -193,8 +193,7 @@ impl<'s> Check<'s> {
         }
     }
 
-    /// Reports a key that is empty, not greater than the previous key, or outside the bounds from
-    /// the branches above.
+    /// Reports a key that is empty, not greater than the previous key, or outside the bounds set by the branches above.
     fn order(
         &mut self,
         id: PageId,

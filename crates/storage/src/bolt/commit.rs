@@ -12,9 +12,9 @@
 //! # Invariants
 //!
 //! * Steps 1-3 do not modify pages that the durable state or a live snapshot reaches.
-//! * An error before step 3 does not change the stored state, but a failed sync in step 2 poisons
-//!   the writer. From the first write on, any error poisons the writer: the file then contains
-//!   either the new state or the previous one, and only reopening it shows which.
+//! * An error before step 3 does not change the stored state, but a failed sync in step 2 poisons the writer. From the
+//!   first write on, any error poisons the writer: the file then contains either the new state or the previous one, and
+//!   only reopening the file shows which.
 //!
 //! # Tests
 //!
@@ -52,7 +52,7 @@ const BUFFER_BYTES_KEPT: usize = 4 << 20;
 pub struct CommitStats {
     /// The number of the state that new readers see.
     pub txid: u64,
-    /// The number of pages written, without the meta page, or 0 if there was nothing to commit.
+    /// The number of pages written, excluding the meta page, or 0 if there was nothing to commit.
     pub pages_written: u64,
     /// The number of pages that this commit replaced or removed.
     pub pages_freed: u64,

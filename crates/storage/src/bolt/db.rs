@@ -1,4 +1,4 @@
-//! The open database file: how it is opened, created and locked, read transactions, and statistics.
+//! The open database file: opening, creating and locking it, starting read transactions on it, and its statistics.
 //!
 //! [`Db`] is a reference-counted handle. A read transaction ends when its last `Bytes` is dropped,
 //! on any thread, without a call to this module.
@@ -250,8 +250,8 @@ pub(super) fn failure_mark(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Creates a new file under another name and renames it, so that `path` never names an incomplete
-/// file. etcd removes files with such names when it starts.
+/// Creates a new file under a temporary name and renames it, so that `path` never names an
+/// incomplete file. etcd removes files with such names when it starts.
 fn create(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc<dyn DiskFile>> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp.new");
@@ -306,8 +306,8 @@ fn new_file(page_bytes: usize) -> Vec<u8> {
 #[cfg(test)]
 impl Db {
     /// Returns the pages below the high-water mark that are not in exactly one of these groups:
-    /// reached by the current state, waiting to be freed, free. Also returns the pages that only
-    /// one of two walks of the trees, the flat or the full one, finds free.
+    /// reached by the current state, waiting to be freed, free. Also returns the pages about which
+    /// the two walks of the trees, flat and full, disagree.
     pub(super) fn unaccounted_pages(&self) -> Vec<u64> {
         let writer = self.shared.writer.lock();
         let snapshot = Arc::clone(&self.shared.published.lock().snapshot);

@@ -138,7 +138,7 @@ pub enum BoltError {
 }
 
 impl BoltError {
-    /// Returns whether the operation failed because the disk is full, and changed nothing.
+    /// Returns whether the operation failed because the disk is full. Such an operation has changed nothing.
     #[must_use]
     pub const fn is_no_room(&self) -> bool {
         matches!(self, Self::NoRoom { .. })

@@ -244,8 +244,8 @@ impl FreePages {
 pub(super) struct PendingPages {
     /// Freed pages, ordered by transaction.
     batches: Vec<Batch>,
-    /// The transaction that allocated a run, by the run's first page. Contains at least the runs
-    /// that are younger than the oldest live snapshot.
+    /// The transaction that allocated each run, keyed by the run's first page. Contains at least
+    /// the runs that are younger than the oldest live snapshot.
     allocated_by: HashMap<PageId, TxId>,
     /// The live snapshots older than the current state, as of the last search through `batches`.
     seen_older: Vec<TxId>,

@@ -320,8 +320,7 @@ pub(super) fn put_header(out: &mut Vec<u8>, header: &Header) {
     out.extend_from_slice(&header.overflow.to_le_bytes());
 }
 
-/// Appends a leaf page without padding. An entry consists of a key, a value, and whether it is a
-/// bucket.
+/// Appends a leaf page without padding. An entry consists of a key, a value, and a flag that is set for a bucket.
 pub(super) fn put_leaf<'a>(
     out: &mut Vec<u8>,
     id: PageId,

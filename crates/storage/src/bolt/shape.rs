@@ -1,4 +1,4 @@
-//! Splits and joins a tree's loaded nodes so that each becomes one page.
+//! Splits and joins a tree's loaded nodes so that each node becomes one page.
 //!
 //! A tree is shaped bottom-up when a transaction commits. Neighbouring loaded nodes are rewritten
 //! in any case, so they are packed together whenever that saves a page. A small node from which an

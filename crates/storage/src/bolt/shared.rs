@@ -151,7 +151,7 @@ impl Tracked {
 #[derive(Debug)]
 pub(super) struct Pass {
     pub(super) number: u32,
-    /// The first page number that should be moved down.
+    /// The pages from this page number on should be moved down.
     pub(super) boundary: PageId,
     /// The lowest boundary and the lowest high-water mark at the start of any pass of this round.
     pub(super) boundary_min: PageId,

@@ -1,9 +1,8 @@
 //! A bucket's tree while a transaction edits it.
 //!
-//! A tree starts as a link to its root page. A page that is edited is loaded into a [`Node`],
-//! together with the branches above it. All other pages remain links. Nodes may grow far beyond a
-//! page here, or become empty. `shape` splits and joins them into pages when the transaction
-//! commits.
+//! A tree starts as a link to its root page. An edited page is loaded into a [`Node`], together with the branches above
+//! it. All other pages remain links. Nodes may grow far beyond a page here, or become empty. `shape` splits and joins
+//! them into pages when the transaction commits.
 //!
 //! # Invariants
 //!

@@ -11,7 +11,7 @@ pub(super) struct FileChange {
     pub(super) offset: u64,
     /// The bytes at `offset` before the change, up to the end of the file.
     pub(super) before: Vec<u8>,
-    /// The written bytes. Empty for a change of length.
+    /// The written bytes. Empty if only the length changes.
     pub(super) after: Vec<u8>,
     /// The file's length before the change.
     pub(super) len_before: u64,
@@ -20,7 +20,7 @@ pub(super) struct FileChange {
 }
 
 impl FileChange {
-    /// Undoes the change. It must be the last change of the file.
+    /// Undoes the change. It must be the last change to the file.
     pub(super) fn undo(&self, bytes: &mut Vec<u8>) {
         bytes.resize(position(self.len_before), 0);
         let at = position(self.offset);

@@ -1,11 +1,9 @@
-//! A disk in memory that fails on demand, can be full, and loses unsynced changes when the power is
-//! cut.
+//! An in-memory disk that fails on demand, can be full, and loses unsynced changes when the power is cut.
 //!
-//! The disk gives the guarantees of [`super`] and no others. It records the writes of each file, and
-//! the name changes of each directory, that no sync has made durable. [`FaultyDisk::cut_power`]
-//! selects one of the states that such a disk could have after a power cut. [`FaultyDisk::crash`]
-//! writes one of these states to a directory of this machine. The end of a process
-//! ([`FaultyDisk::end_process`]) loses no data.
+//! The disk gives the guarantees of [`super`] and no others. It records the writes to each file, and the name changes
+//! in each directory, that no sync has made durable. [`FaultyDisk::cut_power`] selects one of the states that such a
+//! disk could have after a power cut. [`FaultyDisk::crash`] writes one of these states to a directory of this machine.
+//! The end of a process ([`FaultyDisk::end_process`]) loses no data.
 //!
 //! # Effects of a power cut
 //!
@@ -22,9 +20,8 @@
 //!
 //! # Other faults
 //!
-//! The power can be cut at the n-th operation, which may or may not have reached the medium
-//! ([`Faults`]). Operations of a given kind can fail ([`Fault`]), space can be limited, and a bit
-//! can flip ([`FaultyDisk::rot`]).
+//! The power can be cut at the n-th operation, which may or may not reach the medium ([`Faults`]). Operations of a
+//! given kind can fail ([`Fault`]), space can be limited, and a bit can flip ([`FaultyDisk::rot`]).
 //!
 //! # Not here
 //!

@@ -1,4 +1,4 @@
-//! Backend files received from a leader: how they are received, stored under their index, and installed.
+//! Backend files received from a leader: how they are received, renamed to `<hex16 index>.snap.db`, and installed.
 //!
 //! ```text
 //! tmp<number>  --complete, synced-->  <hex16 index>.snap.db  --snapshot accepted-->  db
@@ -29,8 +29,8 @@ pub fn database_path(dir: &Path, index: u64) -> PathBuf {
     dir.join(format!("{index:016x}{SUFFIX}"))
 }
 
-/// The number of received bytes after which they are synced. A single sync at the end of the file would block all other
-/// writes of the machine for its whole duration, including writes to the log.
+/// The number of bytes received between two syncs. A single sync at the end of the file would block all other writes of
+/// the machine for its whole duration, including writes to the log.
 const SYNC_BYTES: u64 = 1 << 20;
 
 /// A backend file that is being received. If this value is dropped before the file is complete, the incomplete file
@@ -79,7 +79,8 @@ impl IncomingDatabase {
         self.bytes
     }
 
-    /// Makes the complete file durable under the snapshot's index. Returns its path.
+    /// Syncs the complete file and renames it to `<index>.snap.db`, where `index` is the snapshot's index. Returns the
+    /// new path.
     ///
     /// An existing file with that name is kept, because it contains the same snapshot and may be in use. On failure, no
     /// file remains.
@@ -127,8 +128,7 @@ pub fn find_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathBuf,
 
 /// Replaces the member's own backend file with the received backend file of the snapshot at `index`.
 ///
-/// Open transactions continue to read the old file. On return, the new file is durable under its
-/// name.
+/// Open transactions continue to read the old file. On return, the new file and its name are durable.
 pub fn install_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathBuf, SnapError> {
     let source = find_database(disk, dir, index)?;
     let target = dir.join("db");
@@ -137,8 +137,8 @@ pub fn install_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathB
     Ok(target)
 }
 
-/// Removes the received backend files of snapshots older than `index`, because the backend file now contains them.
-/// Returns their paths.
+/// Removes the received backend files of snapshots older than `index`, because the backend file now contains the state
+/// of those snapshots. Returns the paths of the removed files.
 pub fn release_databases(
     disk: &dyn Disk,
     dir: &Path,

@@ -77,10 +77,9 @@ impl Collector {
     /// Drops entries that were in the log before a leader's snapshot replaced it. Their records precede the mark from
     /// which the log is read, but their indexes are above the mark's index.
     ///
-    /// The terms of the replaced entries are lower than the snapshot's, because terms never
-    /// decrease along a log, and a log that agrees with the snapshot is not replaced. Entries
-    /// appended after the mark start right above it and overwrite the old ones. So the entries read
-    /// are either all old or all new.
+    /// The terms of the replaced entries are lower than the snapshot's, because terms never decrease along a log, and a
+    /// log that agrees with the snapshot is not replaced. Entries appended after the mark start right above it and
+    /// overwrite the old ones. So either all entries that are read are old, or all are new.
     fn drop_replaced(&mut self) {
         let contents = &mut self.contents;
         if contents.entries.first().is_some_and(|first| first.term < self.start_term) {
@@ -206,9 +205,9 @@ pub fn read(disk: &dyn Disk, dir: &Path, start: &SnapshotMark) -> Result<Content
 
 /// Returns a log's snapshot marks, except marks beyond the last commit index.
 ///
-/// A member may start from any of these snapshots. Only the segments after the last gap are read,
-/// because a crash during a purge may have left a segment before a gap. A mark beyond the commit
-/// index belongs to a snapshot whose installation never finished.
+/// A member may start from the snapshot of any returned mark. Only the segments after the last gap
+/// are read, because a crash during a purge may have left a segment before a gap. A mark beyond the
+/// commit index belongs to a snapshot whose installation never finished.
 pub fn snapshot_marks(disk: &dyn Disk, dir: &Path) -> Result<Vec<SnapshotMark>, WalError> {
     let names = list(disk, dir)?.segments;
     let gap = names.windows(2).rposition(|pair| !pair[0].precedes(&pair[1]));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// A log that cannot be created, read or written.
+/// A failure to create, read or write a log.
 #[derive(Debug, Error)]
 pub enum WalError {
     /// A file system operation failed.
@@ -53,8 +53,8 @@ pub enum WalError {
         /// The path of the segment.
         path: PathBuf,
     },
-    /// The log ends inside a record. Returned only when the log is read, because opening it for
-    /// writing repairs it.
+    /// The log ends inside a record. Returned only when a log is read, because opening a log for
+    /// writing repairs the torn end.
     #[error("unexpected EOF: in file '{}' at position: {offset}", path.display())]
     Torn {
         /// The path of the segment.

@@ -1,8 +1,8 @@
 //! Fuzz targets: a log with arbitrary bytes, and a log of well-formed records with arbitrary
 //! content.
 //!
-//! The checked properties: opening for writing returns the same content as reading, the log accepts
-//! more entries, and it still contains all entries afterwards.
+//! Checks that opening a log for writing returns the same content as reading it, that the log
+//! accepts more entries, and that it contains all entries afterwards.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -45,7 +45,7 @@ pub struct Ending {
     pub path: PathBuf,
     /// The offset after the last complete record.
     pub offset: u64,
-    /// Whether the last write is incomplete. Opening the log for writing cuts it off.
+    /// Whether the last record is incomplete. Opening the log for writing cuts off such a record.
     pub is_torn: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Creating a log, and opening one for writing: repair of a torn end, and positioning after the
-//! last record.
+//! Creates logs, and opens them for writing. Opening a log repairs a torn end, and positions the
+//! log after the last record.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -119,8 +119,9 @@ impl Wal {
             // on the medium.
             for names in [parent(dir), dir] {
                 match disk.sync_dir(names) {
-                    // A process without read permission for the parent directory has not renamed
-                    // anything in it.
+                    // Syncing the parent directory requires read permission. A user without this
+                    // permission cannot have created the log, because creating a log also syncs the
+                    // parent directory.
                     Err(error) if names != dir && error.kind() == ErrorKind::PermissionDenied => {}
                     synced => synced.map_err(WalError::io("sync", names))?,
                 }
@@ -169,7 +170,7 @@ fn create_first(disk: &dyn Disk, dir: &Path) -> Result<Segment, WalError> {
     Ok(segment)
 }
 
-/// Returns the tail of the segment, with as much space reserved ahead as the disk has room for.
+/// Returns the tail of the segment, with as much space reserved in advance as the disk has room for.
 fn new_tail(segment: &Segment, written: u64, options: &Options) -> Result<Tail, WalError> {
     let tail = Tail::new(Arc::clone(&segment.file), written, options);
     let mut tail = tail.map_err(WalError::io("inspect", &segment.path))?;
@@ -180,8 +181,7 @@ fn new_tail(segment: &Segment, written: u64, options: &Options) -> Result<Tail, 
 /// Removes segments that an earlier process reserved but never started, to release their space.
 fn remove_reserved(disk: &dyn Disk, dir: &Path) {
     for number in 0..2 {
-        // Usually there are no such files. A file that cannot be removed occupies space until it is reused, and is
-        // emptied then.
+        // Usually there are no such files. A file that cannot be removed occupies space until it is emptied and reused.
         drop(disk.remove_file(&dir.join(format!("{number}.tmp"))));
     }
 }

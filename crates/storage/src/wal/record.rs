@@ -1,4 +1,4 @@
-//! Records: the frames in a segment, and the five types of their content.
+//! Records: their frames in a segment, and the five record types.
 //!
 //! ```text
 //! frame    0       8                        8 + n                  8 + n + pad

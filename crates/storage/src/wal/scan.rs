@@ -1,8 +1,8 @@
 //! Reads records sequentially from segments, and classifies the end of the log.
 //!
 //! Damage is classified here. A log may end in the middle of a record because the power failed
-//! during its write. Such a record is *torn*, and cutting it off loses no acknowledged data. All
-//! other damage is an error, which is never repaired. The rules are etcd's:
+//! while the record was being written. Such a record is *torn*, and cutting it off loses no
+//! acknowledged data. All other damage is an error, which is never repaired. The rules are etcd's:
 //!
 //! * a zero length, or the end of the file, ends a segment;
 //! * a record that reaches beyond the end of its file is torn;
@@ -63,8 +63,8 @@ impl<'s> Scanner<'s> {
         Ok(scanner)
     }
 
-    /// Returns the offset of the next record. At the end, this is the offset at which the log is
-    /// continued.
+    /// Returns the offset of the next record. At the end of the log, this is the offset at which
+    /// new records are appended.
     pub(super) const fn offset(&self) -> u64 {
         self.offset
     }

@@ -1,14 +1,13 @@
 //! The segment that is being written: the end of its records, and the zeros that are written in advance after that end.
 //!
-//! Space ahead of the log is reserved when a segment is created. But on most file systems, a
-//! reserved block that has never been written still costs a metadata update at its first sync. So
-//! zeros are written ahead of the log in large steps. A sync of appended records then writes only
-//! data, which takes half the time. The zeros never extend beyond the reserved space. If the disk
-//! has no room for a reservation, records are appended at the end of the file.
+//! Space ahead of the log is reserved when a segment is created. But on most file systems, a reserved block that has
+//! never been written still costs a metadata update when it is first synced. So zeros are written ahead of the log in
+//! large steps. A sync of appended records then writes only data, which takes half the time. The zeros never extend
+//! beyond the reserved space. If the disk has no room for a reservation, records are appended at the end of the file.
 //!
 //! # Invariant
 //!
-//! `written <= zeroed_to`, and every byte from `written` on is zero or does not exist.
+//! `written <= zeroed_to`, and every byte of the file from `written` on is zero.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;

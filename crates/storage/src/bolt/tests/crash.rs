@@ -225,7 +225,7 @@ fn opening_after_a_failed_sync_uses_a_durable_state() {
 }
 
 /// Makes one write fail after `skip` successful writes. Returns whether the failure occurs while the file is opened. If
-/// it does not, the first commit after that must fail.
+/// it does not, the first commit after opening the file must fail.
 fn writes_at_open(disk: &FaultyDisk, path: &Path, skip: u64) -> bool {
     const EIO: i32 = 5;
     disk.inject(Fault::nth(Operation::Write, skip, EIO));

@@ -1,5 +1,5 @@
-//! Tests with files written by etcd. The files can be read without a fault and edited, and have the
-//! same content as the online snapshot of the same server.
+//! Tests with files written by etcd. The files can be read and edited without a fault, and have the
+//! same content as an online snapshot of the same server.
 
 use std::path::Path;
 use std::process::Command;

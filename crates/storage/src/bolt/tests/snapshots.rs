@@ -119,7 +119,7 @@ fn a_long_lived_snapshot_does_not_make_the_file_grow_with_every_commit() {
     for generation in 6..40 {
         write_generation(&db, 1000, generation);
     }
-    // Pages that were both written and replaced since the snapshot are reused.
+    // Pages that were both written and replaced after the snapshot was taken are reused.
     assert_eq!(db.stats().size_bytes, after_few);
     assert_eq!(assert_generation(&view, 1000), 1);
     assert_sound(&db, "with a live snapshot");

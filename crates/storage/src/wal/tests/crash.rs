@@ -336,7 +336,7 @@ fn a_log_without_space_to_reserve_uses_the_remaining_disk_space() {
     let mut wal = Wal::create(Arc::clone(&shared), &dir, metadata(), small_options()).unwrap();
     assert_eq!(wal.take_shortage(), None);
     disk.limit_growth(Some(40_000));
-    // No segment is reserved ahead, because the remaining space is needed for other writes.
+    // No segment is reserved in advance, because the remaining space is needed for other writes.
     while wal.prepare(1 << 20).unwrap() {}
     assert_eq!(disk.metadata(&dir.join("0.tmp")).unwrap(), None);
     let (mut count, mut segments, mut shortages) = (0, 0, 0);

@@ -143,7 +143,7 @@ fn a_changed_record_byte_is_detected_unless_it_only_affects_padding() {
     for at in 0..RECORD_BYTES {
         let got = sample.with(|b| b[start + at] ^= 0x5a);
         let fine = match at {
-            // The length is wrong but possible, or reaches beyond the end of the file.
+            // The length is wrong but plausible, or the record reaches beyond the end of the file.
             0..=6 => matches!(got, Outcome::Crc | Outcome::Malformed | Outcome::Repaired),
             // The byte contains the number of padding bytes, which the checksum does not cover.
             7 => got != Outcome::Gone,
@@ -185,7 +185,7 @@ fn bytes_after_the_log_end_are_classified_as_ignored_torn_or_malformed() {
     fs::write(last_segment(&sample.dir()), &bytes).unwrap();
     let (_, contents) = open(&sample.dir()).unwrap();
     assert_eq!((contents.entries.len(), contents.repaired.unwrap().offset), (3, end as u64));
-    // A record with a possible length and wrong bytes is neither ignored nor torn.
+    // A record with a plausible length and wrong bytes is neither ignored nor torn.
     let got = sample.with(|b| {
         b[end] = 0x40;
         b[end + 8..end + 80].fill(0xee);
@@ -244,7 +244,7 @@ fn damage_before_the_last_segment_is_not_repaired() {
         fs::write(&first, bytes).unwrap();
         open(&dir).map(|(_, contents)| contents.entries.len())
     };
-    // A record cut short in an earlier segment is classified as torn, but it cannot be repaired.
+    // An incomplete record in an earlier segment is classified as torn, but cannot be repaired.
     let error = damaged(&good[..good.len() - 3]).unwrap_err();
     assert!(error.to_string().starts_with("failed to read WAL, cannot be repaired"), "{error}");
     // Zeroed sectors in an earlier segment are not torn.
