@@ -1,5 +1,5 @@
-//! Measures the leader's cost of a proposal: appending it, sending it, committing it and returning
-//! it for applying. Followers acknowledge at once, and writes take no time.
+//! Measures what a proposal costs the leader: appending the proposal, sending it, committing it and
+//! returning it for applying. Followers acknowledge at once, and writes take no time.
 //!
 //! `cargo bench -p quorate-raft`
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
@@ -63,7 +63,7 @@ fn leader(voters: u64) -> Node<MemoryStorage> {
     node
 }
 
-/// Does all pending work of the leader, and acknowledges appends on behalf of all other members.
+/// Does all of the leader's pending work, and acknowledges appends on behalf of all other members.
 fn settle(leader: &mut Node<MemoryStorage>, mailbox: &mut Vec<Message>) {
     while leader.has_ready() {
         let ready = leader.ready();

@@ -53,7 +53,7 @@ impl ConfChangeKind {
     }
 }
 
-/// Whether a [`ConfChangeV2`] uses joint consensus, and how it leaves the joint configuration.
+/// Whether a [`ConfChangeV2`] uses joint consensus, and how the group leaves the joint configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Transition {
@@ -142,7 +142,7 @@ impl ConfChangeV2 {
     }
 
     /// Returns whether the change only leaves a joint configuration. Proposals are checked only with this method, which
-    /// ignores their transition. [`passage`](Self::passage) also takes the transition into account.
+    /// ignores the transition. [`passage`](Self::passage) also takes the transition into account.
     pub(crate) fn is_leave_request(&self) -> bool {
         self.changes.is_empty()
     }

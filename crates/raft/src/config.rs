@@ -12,8 +12,8 @@ pub enum ReadOnlyOption {
     /// The leader confirms reads with a round of heartbeats to a quorum.
     #[default]
     Safe,
-    /// The leader confirms reads by its lease, without messages. This is safe only while clocks run at nearly the same
-    /// speed. It requires [`Config::check_quorum`].
+    /// The leader relies on its lease to confirm reads, and sends no messages. This is safe only while clocks run at
+    /// nearly the same speed. It requires [`Config::check_quorum`].
     LeaseBased,
 }
 
@@ -27,16 +27,16 @@ pub struct Config {
     pub election_tick: u32,
     /// Ticks between heartbeats.
     pub heartbeat_tick: u32,
-    /// Maximum number of encoded bytes of the entries in one append; the first entry is always sent.
+    /// Maximum encoded size, in bytes, of the entries in one append. The first entry is sent even if it is larger.
     pub max_size_per_message: u64,
-    /// Maximum number of encoded bytes of entries that have been returned for applying but not yet applied; zero means
-    /// `max_size_per_message`.
+    /// Maximum encoded size, in bytes, of the entries that have been returned for applying but not yet applied. Zero
+    /// means `max_size_per_message`.
     pub max_committed_size_per_ready: u64,
-    /// Maximum number of payload bytes that a leader appends beyond the applied index; zero means no limit.
+    /// Maximum number of payload bytes that a leader appends beyond the applied index. Zero means no limit.
     pub max_uncommitted_size: u64,
     /// Maximum number of in-flight appends to one follower.
     pub max_inflight_count: usize,
-    /// Maximum number of payload bytes of the in-flight appends to one follower; zero means no limit.
+    /// Maximum payload size, in bytes, of the in-flight appends to one follower. Zero means no limit.
     pub max_inflight_bytes: u64,
     /// Whether a leader steps down when it receives no messages from a quorum, and whether
     /// followers that receive messages from a leader ignore candidates.

@@ -1,4 +1,4 @@
-//! Log entries: the unit of replication, its identity `(term, index)` and its size on the wire.
+//! Log entries, which are the unit of replication: their identity `(term, index)`, and their size on the wire.
 //!
 //! The payload of an entry is a [`Bytes`] handle, so copying an entry into a message or a
 //! [`Ready`](crate::Ready) copies a few words and never the payload.

@@ -1,7 +1,7 @@
 //! Reasons why the core refuses a configuration, a proposal or a message.
 //!
 //! A refusal is a normal result, because the core itself cannot fail. The core refuses a message
-//! that would break an invariant; a correct peer never sends such a message. The application logs a
+//! that would break an invariant. A correct peer never sends such a message. The application logs a
 //! refusal according to its [kind](StepError::kind), and stops a member whose own log is damaged.
 
 use thiserror::Error;
@@ -152,7 +152,7 @@ pub enum StepError {
         index: LogIndex,
         /// The term of the leader's entry.
         term: Term,
-        /// Index of a committed entry of this member's log. No log can contain both this entry and the leader's entry.
+        /// Index of a committed entry in this member's log. No log can contain both this entry and the leader's entry.
         own_index: LogIndex,
         /// The term of the entry at that index.
         own_term: Term,

@@ -9,13 +9,12 @@
 //! up to that entry. An entry is **committed** once every future leader is certain to have it. A member applies the
 //! committed entries of its log to a state machine, in order.
 //!
-//! *Elections.* A follower that receives no message from a leader for some time requests votes from
-//! the voters in a new term. A voter votes once per term, and only for a candidate whose log is at
-//! least as up to date as its own. As two majorities overlap, a term has at most one leader, and
-//! every leader has every committed entry. A *pre-vote* first finds out whether an election could
-//! be won, so that a member that returns from a network partition does not depose a working leader.
-//! With *check-quorum*, a leader that no longer reaches a majority steps down, and followers that
-//! receive messages from a leader ignore candidates.
+//! *Elections.* A follower that receives no message from a leader for some time requests votes from the voters in a new
+//! term. A voter votes once per term, and only for a candidate whose log is at least as up to date as the voter's log.
+//! Because any two majorities overlap, a term has at most one leader, and every leader has every committed entry. A
+//! *pre-vote* first finds out whether an election could be won, so that a member that returns from a network partition
+//! does not depose a working leader. With *check-quorum*, a leader that no longer reaches a majority steps down, and
+//! followers that receive messages from a leader ignore candidates.
 //!
 //! *Replication.* The leader appends proposals to its log and sends followers the entries that they lack. It sends
 //! entries ahead of acknowledgements, within a window. A follower whose log differs replaces its conflicting entries.
@@ -27,7 +26,7 @@
 //! *Learners* receive the log but have no vote.
 //!
 //! *Reads* need no log entry. The leader confirms with a round of heartbeats that it still leads. A read at the commit
-//! index that it had before that round is linearizable.
+//! index from before that round is linearizable.
 //!
 //! # Structure of the crate
 //!
@@ -38,7 +37,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `node`, `ready`, `advance` | the interface of the application: [`Node`], [`Ready`]. **Start here.** |
+//! | `node`, `ready`, `advance` | the application's interface: [`Node`], [`Ready`]. **Start here.** |
 //! | `raft` | a member's state; terms; message dispatch |
 //! | `election`, `proposal`, `replication`, `snapshot`, `read_index`, `transfer`, `membership` | the protocol, split by
 //! concern, as methods of that state |

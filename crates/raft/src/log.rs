@@ -26,7 +26,7 @@ use crate::storage::{Storage, StorageError};
 use crate::term::Term;
 use crate::unstable::{Appended, Unstable};
 
-/// The first entry of a given sequence that is not in the log.
+/// In a given sequence of entries, the first entry that the log does not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divergence {
     /// The position of that entry in the sequence.
@@ -180,8 +180,8 @@ impl<S: Storage> RaftLog<S> {
         let bytes = encoded_bytes(&entries);
         if bytes < bytes_max {
             let rest = self.unstable.slice(boundary, hi, bytes_max - bytes);
-            // A slice contains its first entry even if the entry does not fit. This slice continues other entries, so
-            // it must not be used if its first entry does not fit.
+            // `slice` returns at least one entry, even if that entry does not fit. Because `entries` is not empty, an
+            // entry that does not fit must be left out.
             if rest.len() > 1 || bytes + encoded_bytes(&rest) <= bytes_max {
                 entries.extend(rest);
             }
@@ -189,8 +189,8 @@ impl<S: Storage> RaftLog<S> {
         Ok(entries)
     }
 
-    /// Returns the first of the consecutive `entries` that is not in the log, or `None` if the log
-    /// contains all of them.
+    /// Returns the first of the consecutive `entries` that the log does not contain, or `None` if
+    /// the log contains all of them.
     pub(crate) fn divergence(&self, entries: &[Entry]) -> Option<Divergence> {
         let (position, entry) = entries.iter().enumerate().find(|(_, e)| !self.contains(e.id()))?;
         let is_conflict = entry.index <= self.last_index();
@@ -247,8 +247,7 @@ impl<S: Storage> RaftLog<S> {
         self.committed = self.committed.max(index);
     }
 
-    /// Commits up to `id` if the log contains this entry. Returns whether the commit index has
-    /// changed.
+    /// Commits the entries up to `id` if the log contains the entry `id`. Returns whether the commit index has changed.
     pub(crate) fn try_commit(&mut self, id: EntryId) -> bool {
         let is_news = id.term != Term::ZERO && id.index > self.committed && self.contains(id);
         if is_news {

@@ -1,8 +1,9 @@
 //! Messages between members, and between a member and its own storage threads.
 //!
-//! A message is one flat type with the fields of `raftpb.Message`, so that the transport converts
-//! it field by field. The documentation of each kind names the fields that it uses. Numbers and
-//! printed names come from the wire protocol, because operators know the names from etcd's logs.
+//! All messages share one flat type with the fields of `raftpb.Message`, so that the transport
+//! converts a message field by field. The documentation of each kind names the fields that it uses.
+//! Numbers and printed names come from the wire protocol, because operators know the names from
+//! etcd's logs.
 //!
 //! The crate that owns the transport implements the encoding.
 
@@ -65,7 +66,7 @@ pub enum MessageKind {
     CheckQuorum = 12,
     /// Transfer leadership to `from`.
     TransferLeader = 13,
-    /// Leader to its chosen successor: campaign at once.
+    /// From the leader to its chosen successor: campaign at once.
     TimeoutNow = 14,
     /// Request for a read index. The data of the only entry is the request's context.
     ReadIndex = 15,

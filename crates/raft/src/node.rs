@@ -22,7 +22,7 @@
 //! In both cases, the storage that the core reads must contain the data of a write by the time the write is reported.
 //! It may contain the data earlier.
 //!
-//! # Checks of messages
+//! # Message checks
 //!
 //! Messages come from other machines. A message that a correct member would never send is refused
 //! with a [`StepError`] before it changes any state; it never causes a panic.
@@ -116,8 +116,8 @@ impl<S: Storage> Node<S> {
 
 /// Requests from the application.
 impl<S: Storage> Node<S> {
-    /// Proposes one entry. The proposal has succeeded once the entry is among the committed entries. Until then, it may
-    /// be lost, for example if the leader fails.
+    /// Proposes one entry. The proposal has succeeded once the entry is among the committed entries. Until then, the
+    /// entry may be lost, for example if the leader fails.
     pub fn propose(&mut self, data: Bytes) -> Result<(), StepError> {
         self.propose_batch([data])
     }
@@ -319,7 +319,7 @@ impl<S: Storage> Node<S> {
         self.raft.log.applied()
     }
 
-    /// Returns the payload bytes of the entries that this leader has accepted but not yet applied.
+    /// Returns the number of payload bytes in the entries that this leader has accepted but not yet applied.
     #[must_use]
     pub fn uncommitted_bytes(&self) -> u64 {
         self.raft.uncommitted_bytes
@@ -337,8 +337,8 @@ impl<S: Storage> Node<S> {
         self.raft.log.term(index).ok()
     }
 
-    /// Returns whether an entry of the current term is committed. Until then, a new leader does not know up to which
-    /// index its predecessors had committed.
+    /// Returns whether an entry of the current term is committed. Until then, a new leader does not know which entries
+    /// its predecessors had committed.
     #[must_use]
     pub fn has_committed_in_term(&self) -> bool {
         self.raft.has_committed_in_term()

@@ -1,4 +1,4 @@
-//! Reads that wait until the leader's leadership is confirmed.
+//! Reads that wait until a quorum has confirmed that the leader still leads.
 //!
 //! # Confirmation
 //!
@@ -6,7 +6,7 @@
 //! the number of the newest read, 8 bytes little-endian, so one round confirms every read up to
 //! that number. The echo of the context acknowledges a read number just as an append response
 //! acknowledges an index, so the same quorum computation returns the number of confirmed reads.
-//! Echoes of unsent numbers and of contexts with another length are ignored.
+//! Echoes of numbers that were never sent, and of contexts of another length, are ignored.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,7 +25,7 @@ pub(crate) struct ReadRequest {
     pub(crate) context: Bytes,
 }
 
-/// Read requests that wait until the leader's leadership is confirmed.
+/// Read requests that wait until a quorum has confirmed that the leader still leads.
 #[derive(Debug, Default)]
 pub(crate) struct PendingReads {
     /// The requests, oldest first, each with the commit index at its arrival.

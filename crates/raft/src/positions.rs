@@ -4,16 +4,14 @@
 //! number is an error or an attack. Accepting it would cause permanent damage: a term is stored and
 //! passed on to other members, and if no higher term can be reached, no election can happen again.
 //!
-//! So a single message must not exhaust the range of terms. Up to [`TERM_BELIEVED_MAX`], any term
-//! is accepted, as in etcd. Beyond it, a message may be ahead of the recipient's own term by at
-//! most [`TERM_STEP_MAX`], and no member enters a term beyond [`TERM_END`]. A group whose term has
-//! reached [`TERM_BELIEVED_MAX`] by mistake can still elect leaders for the lifetime of its
-//! machines.
+//! So a single message must not exhaust the range of terms. Up to [`TERM_BELIEVED_MAX`], any term is accepted, as in
+//! etcd. Beyond it, a message's term may exceed the recipient's own term by at most [`TERM_STEP_MAX`], and no member
+//! enters a term beyond [`TERM_END`]. A group whose term has reached [`TERM_BELIEVED_MAX`] by mistake can still elect
+//! leaders for the lifetime of its machines.
 //!
-//! A commit index beyond the end of the recipient's log means that this log has lost entries, so the
-//! recipient stops permanently. Such an index is therefore accepted only if the group's log could
-//! have grown that far in the meantime: writing [`COMMIT_STEP_MAX`] entries takes a month at 400,000
-//! entries per second.
+//! A commit index beyond the end of the recipient's log means that this log has lost entries, so the recipient stops
+//! permanently. Such an index is therefore accepted only if it is plausible: it may be beyond the end of this log by at
+//! most [`COMMIT_STEP_MAX`] entries, which a group needs a month to write at 400,000 entries per second.
 
 use crate::log_index::LogIndex;
 use crate::term::Term;
@@ -24,7 +22,7 @@ pub(crate) const POSITION_MAX: u64 = u64::MAX >> 1;
 /// A message with any term up to this limit is accepted, regardless of the recipient's own term.
 const TERM_BELIEVED_MAX: Term = Term(1 << 62);
 
-/// Maximum amount by which a term may exceed [`TERM_BELIEVED_MAX`] or, if it is larger, the recipient's own term.
+/// Maximum amount by which a term may exceed the larger of [`TERM_BELIEVED_MAX`] and the recipient's own term.
 const TERM_STEP_MAX: u64 = 1 << 32;
 
 /// The last term that a member can enter. No member in this term campaigns.

@@ -54,7 +54,7 @@ pub struct Progress {
     pub match_index: LogIndex,
     /// Index of the first entry not yet sent.
     pub next_index: LogIndex,
-    /// How the leader sends to the follower.
+    /// How the leader sends entries to the follower.
     pub state: ProgressState,
     /// Index of the in-flight snapshot; zero outside [`ProgressState::Snapshot`].
     pub pending_snapshot: LogIndex,
@@ -186,8 +186,9 @@ impl Progress {
         true
     }
 
-    /// Moves `next_index` back after the follower refused the append after `rejected`. The logs may
-    /// agree at `hint`. Returns false, without any effect, if the refusal is outdated.
+    /// Moves `next_index` back because the follower refused the append that starts after
+    /// `rejected`. The logs may agree at `hint`. Returns false, without any effect, if the refusal
+    /// is outdated.
     pub(crate) fn step_back(&mut self, rejected: LogIndex, hint: LogIndex) -> bool {
         if self.state == ProgressState::Replicate {
             if rejected <= self.match_index {

@@ -161,7 +161,7 @@ impl<S: Storage> Raft<S> {
     }
 
     /// Proposes to leave a joint configuration if the configuration requests it and the change that entered it is
-    /// applied. This method is called after each report of applied entries, so a refused proposal is repeated.
+    /// applied. This method is called after each report of applied entries, so a refused proposal is retried.
     pub(crate) fn leave_joint_if_due(&mut self) {
         let is_due = self.tracker.config.auto_leave
             && self.role == Role::Leader

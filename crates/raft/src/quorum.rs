@@ -1,4 +1,4 @@
-//! Majority quorums: computes the decision of a set of voters from each voter's acknowledgement.
+//! Majority quorums: computing the decision of a set of voters from each voter's acknowledgement.
 //!
 //! The core asks a quorum one of two questions. Replication and linearizable reads ask for a
 //! number: the highest log index that a majority has, or the number of reads that a majority has
@@ -71,7 +71,7 @@ impl MajorityConfig {
     /// each voter has acknowledged.
     ///
     /// Without voters, the result is [`Acknowledged::MAX`], because a joint decision takes the
-    /// minimum of two majorities, and an empty half must not limit the other.
+    /// minimum of the values of both halves, and an empty half must not limit the other.
     ///
     /// For log indexes, the result is the replicated index, which is not necessarily committed,
     /// because a leader may count only entries of its own term (Raft thesis, section 3.6.2).

@@ -65,7 +65,7 @@ pub(crate) struct Raft<S> {
     /// The last membership change in the log is at or before this index. Until it is applied, no
     /// other change may be proposed.
     pub(crate) pending_conf_index: LogIndex,
-    /// Payload bytes that this leader has appended and that have not been reported as applied.
+    /// Number of payload bytes that this leader has appended and that have not been reported as applied.
     pub(crate) uncommitted_bytes: u64,
 
     pub(crate) election_elapsed: u32,

@@ -1,5 +1,5 @@
-//! Linearizable reads: finds an index such that a read is not stale if the state machine has
-//! applied entries up to that index (Raft thesis, section 6.4).
+//! Linearizable reads. This module finds the index up to which the state machine must have applied entries, so that a
+//! read is not stale (Raft thesis, section 6.4).
 //!
 //! A leader records its commit index when a request arrives. The leader responds once it is certain that it led at that
 //! moment: in `Safe` mode after a quorum has responded to a later heartbeat, and in `LeaseBased` mode at once, because

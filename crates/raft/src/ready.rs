@@ -157,8 +157,7 @@ impl<S: Storage> Node<S> {
         let from = self.raft.config.id;
         if is_append_needed {
             let hard_state = ready.hard_state.unwrap_or_default();
-            // The report comes last, because on receiving it the core discards data that the other
-            // responses need.
+            // The report comes last. When the core receives the report, it discards data that the other responses need.
             responses.extend(self.append_report(ready));
             ready.messages.push(Message {
                 from,

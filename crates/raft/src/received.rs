@@ -1,4 +1,5 @@
-//! A message from another member, or this member's own acknowledgement, with a type for each role of the sender.
+//! A message from another member, or this member's own acknowledgement, with a separate type for each role that the
+//! sender can have.
 //!
 //! [`Message`] has the fields of every kind, like the wire format. Here, each kind has only the fields that it uses,
 //! and the kinds are grouped by the sender's role, so that a single match decides how a role handles a group. Kinds
@@ -55,7 +56,7 @@ pub(crate) enum Body {
 pub(crate) enum Request {
     /// A request to append these entries.
     Propose(Vec<Entry>),
-    /// A request for a read index for the read with this context.
+    /// A request for the read index of the read with this context.
     ReadIndex(Bytes),
     /// A request to transfer leadership to the sender.
     TransferLeader,

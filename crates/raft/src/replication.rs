@@ -63,8 +63,8 @@ impl<S: Storage> Raft<S> {
             // The follower needs compacted entries.
             return self.send_snapshot(to);
         };
-        // With a full window, only empty appends are sent, in reply to heartbeat responses. They
-        // reveal whether the appends in the window were lost.
+        // While the window is full, only empty appends are sent, in reply to heartbeat responses.
+        // They reveal whether the appends in the window were lost.
         let is_window_full =
             progress.state == ProgressState::Replicate && progress.inflights.is_full();
         let entries = if is_window_full {
@@ -116,8 +116,8 @@ impl<S: Storage> Raft<S> {
             hint.term,
         );
         // Entries after the hint cannot match, and the entry at the hint matches only if this log's term at that index
-        // is not higher than the follower's. Without a term in the hint, the follower's log is empty or the follower
-        // runs a very old version.
+        // is not higher than the follower's. If the hint has no term, the follower's log is empty or the follower runs
+        // a very old version.
         let possible = if hint.term > Term::ZERO {
             self.log.last_possible_match(hint.index, hint.term).0
         } else {

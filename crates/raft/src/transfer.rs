@@ -70,8 +70,8 @@ impl<S: Storage> Raft<S> {
         self.send(Message::new(MessageKind::TimeoutNow, to));
     }
 
-    /// Forwards a member's request for leadership to the leader. A request with a term is dropped,
-    /// because a former leader has already forwarded it.
+    /// Forwards a member's request to become the leader to the current leader. A request with a
+    /// term is dropped, because a former leader has already forwarded it.
     pub(crate) fn forward_transfer(&mut self, from: MemberId, term: Term) {
         if self.leader == NONE || term != Term::ZERO {
             note!(

@@ -236,7 +236,7 @@ fn a_candidate_with_an_old_term_receives_the_current_term() {
     assert_eq!((answer.kind, answer.to), (MessageKind::VoteResponse, 2));
     assert_eq!((answer.term, answer.reject), (Term(7), true));
 
-    // A member that receives the term in a message enters it.
+    // A candidate enters term 7 when it receives a message of that term.
     let mut candidate = self::node(&[1, 2, 3]);
     candidate.campaign();
     settle(&mut candidate);

@@ -16,7 +16,7 @@ impl Environment {
         let ids: Vec<MemberId> = command.plain().filter_map(|word| word.parse().ok()).collect();
         let id = ids.first().copied().unwrap_or_default();
         match command.name.as_str() {
-            // No effect. The line exists for setting a breakpoint.
+            // This command has no effect. It is a place to set a breakpoint.
             "_breakpoint" => {}
             // add-nodes 3 voters=(1,2,3) learners=(4) index=2 content=foo async-storage-writes=true
             // inflight=3 prevote=true checkquorum=true read-only=lease-based

@@ -2,7 +2,8 @@
 //!
 //! The network loses, repeats and reorders messages and is sometimes partitioned. A crash loses
 //! unsynced data. Half of the groups write synchronously, and half through storage threads that
-//! fall behind. Half of the latter append to the in-memory log before the write is done.
+//! fall behind. In half of the groups with storage threads, entries are appended to the in-memory
+//! log before their write is done.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -59,7 +60,7 @@ enum Event {
 }
 
 /// The probability of each event. Every group has its own probabilities, because one kind of fault
-/// may hide a problem that occurs only without it.
+/// may hide a problem that occurs only without that fault.
 #[derive(Debug)]
 struct Weather {
     weights: Vec<(Event, u64)>,
