@@ -1,8 +1,8 @@
 //! Converts messages of the public API to JSON and back, for the JSON gateway.
 //!
-//! No message has code of its own. A table, generated from the `.proto` files, lists the request and response of every
-//! method and the fields of every message. With this table, JSON is converted to the wire format and back without an
-//! intermediate representation.
+//! There is no code for individual messages. A table, generated from the `.proto` files, lists the request and response
+//! of every method and the fields of every message. With this table, JSON is converted to the wire format and back
+//! without an intermediate representation.
 //!
 //! The conversion follows protobuf's JSON mapping, as implemented by the Go library in etcd 3.7 (`protojson`): output
 //! uses the names in the `.proto` files, and input accepts those names and their camel case forms; 64-bit numbers are

@@ -1,8 +1,9 @@
 //! Converts JSON to the wire format.
 //!
 //! The input was returned by [`Values`](crate::Values), so it is valid JSON. This module checks that it matches the
-//! message. The length of a message is known only after the message is written, so space for the longest length is
-//! reserved before the message. Readers of the wire format accept lengths that use more bytes than necessary.
+//! message. The length of a message is known only after the message is written, so enough space for the longest
+//! possible length is reserved in front of the message. Readers of the wire format accept lengths that use more bytes
+//! than necessary.
 
 use std::borrow::Cow;
 
