@@ -1,8 +1,8 @@
 //! Durations as written in etcd's flags and log lines: `300ms`, `1h10m0s`, `102.706181ms`.
 //!
-//! Flags, the configuration file and log fields all use the format of Go's durations and their range, a signed 64-bit
-//! number of nanoseconds. `std::time::Duration` is not suitable, because negative durations are valid input: several
-//! flags interpret a negative interval as "off".
+//! Flags, the configuration file and log fields all use the format and the range of Go's durations. The range is a
+//! signed 64-bit number of nanoseconds. `std::time::Duration` is not suitable, because negative durations are valid
+//! input: several flags interpret a negative interval as "off".
 //!
 //! # Invariants
 //!
