@@ -212,8 +212,8 @@ pub enum Refusal {
     Metadata(#[from] prost::DecodeError),
     #[error(
         "invalid downgrade; server version is lower than determined cluster version: {held} (by \
-         --hold-cluster-version) < {cluster}; start without this flag and first lower the version with `ctl \
-         downgrade enable`; after that, wait until `/version` shows the lower version"
+         --hold-cluster-version) < {cluster}; start without this flag, lower the cluster version \
+         with `ctl downgrade enable`, and set the flag again once `/version` shows the lower version"
     )]
     HeldBack { held: Version, cluster: Version },
     #[error("the member has been permanently removed from the cluster")]

@@ -90,7 +90,7 @@ pub enum Refused {
     #[error("the image is invalid: {0}")]
     Image(#[from] ReceivedFault),
     #[error(
-        "the members of the snapshot ({counted:?}) differ from the members in its image ({listed:?})"
+        "the members in the snapshot ({counted:?}) differ from the members in its image ({listed:?})"
     )]
     Members { counted: Box<ConfState>, listed: Box<ConfState> },
 }

@@ -107,7 +107,7 @@ fn refusal(decided: Result<Decision, Refusal>) -> String {
 }
 
 #[test]
-fn only_force_new_cluster_with_a_log_overrides_the_lost_log_mark() {
+fn a_directory_with_the_lost_log_mark_is_accepted_only_with_a_log_and_force_new_cluster() {
     let judge = |is_alone, lost: bool, has_log| {
         let lost = lost.then(|| "why".to_owned());
         Flags { is_alone, ..flags(false) }.classify_directory(lost, has_log).ok()
@@ -126,7 +126,7 @@ fn a_backend_file_without_its_log_is_refused() {
 }
 
 #[test]
-fn a_founder_whose_client_urls_are_published_is_refused() {
+fn a_member_that_has_published_its_client_urls_cannot_found_the_cluster_again() {
     let mut world = World { initial: Some(initial(&["a", "b", "c"])), ..World::default() };
     world.rows = vec![row("a")];
     let Ok(Decision::Found(founding)) = world.create(false) else {
@@ -156,7 +156,7 @@ fn a_member_joins_the_cluster_listed_in_its_flags() {
 }
 
 #[test]
-fn a_member_that_has_run_before_is_refused_with_an_empty_directory() {
+fn a_member_that_has_run_before_is_refused_if_its_directory_is_empty() {
     let mut world = World {
         initial: Some(initial(&["a", "b"])),
         cluster: Some(cluster([published("a"), published("b")])),

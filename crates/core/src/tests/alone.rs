@@ -122,14 +122,14 @@ fn restart_and_check(
     disk.crash(image_seed, folder.path()).unwrap();
     check_backend(&folder, &client, what);
     let marks = wal::snapshot_marks(&RealDisk, folder.dirs().wal()).unwrap();
-    assert!(LogIndex(marks.last().unwrap().index) >= mark, "{what}: {marks:?}");
+    assert!(LogIndex(marks.last().unwrap().index) >= mark, "{what}: only {marks:?}");
     let (_, started) = begin(&folder, None);
     let mut member = started.unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut draw = SplitMix64::new(image_seed);
     // The log may or may not contain unacknowledged writes.
     settle(&mut member, &mut client, &mut draw).unwrap();
     let written = client.check(member.machine.state(), what);
-    assert!(written >= client.acknowledged, "{what}: {written} of {}", client.acknowledged);
+    assert!(written >= client.acknowledged, "{what}: {written} of {} writes", client.acknowledged);
     client.asked = written;
     run_workload(&mut member, &mut client, 5, &mut draw).unwrap();
     assert_eq!(client.check(member.machine.state(), what), written + 5);

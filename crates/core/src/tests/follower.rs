@@ -32,7 +32,7 @@ fn check(cluster: &mut Cluster, what: &str) {
     for at in 0..COUNT {
         let client = cluster.client.clone();
         let written = client.check(cluster.member(at).machine.state(), what);
-        assert!(written >= client.acknowledged, "{what}: member {at}");
+        assert!(written >= client.acknowledged, "{what}: member {at} lost writes");
     }
 }
 
@@ -64,11 +64,11 @@ fn restart_and_check(cluster: &mut Cluster, disk: &FaultyDisk, image: u64, what:
     disk.crash(image, folder.path()).unwrap();
     let marks = wal::snapshot_marks(&RealDisk, folder.dirs().wal()).unwrap();
     let mark = marks.last().unwrap();
-    assert!(LogIndex(mark.index) >= promised.mark, "{what}: {mark:?}, {promised:?}");
+    assert!(LogIndex(mark.index) >= promised.mark, "{what}: {mark:?}, despite {promised:?}");
     let contents = wal::read(&RealDisk, folder.dirs().wal(), mark).unwrap();
     let last = LogIndex(contents.entries.last().map_or(mark.index, |last| last.index));
     assert!(last >= promised.log, "{what}: the log ends at {last}, despite {promised:?}");
-    assert!(Term(contents.hard_state.term) >= promised.term, "{what}: {promised:?}");
+    assert!(Term(contents.hard_state.term) >= promised.term, "{what}: lower term, {promised:?}");
     cluster.bring_back(folder, what);
     let client = cluster.client.clone();
     client.check(cluster.member(VICTIM).machine.state(), what);

@@ -330,7 +330,7 @@ impl Files {
 }
 
 #[test]
-fn an_image_is_kept_until_the_backend_file_contains_its_index() {
+fn an_image_is_kept_until_the_backend_file_reaches_the_images_index() {
     let mut files = Files::new();
     files.receive(20, &image_at(20));
     files.receive(40, &image_at(40));

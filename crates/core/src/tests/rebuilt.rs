@@ -78,7 +78,7 @@ fn restart_and_check(
         last >= promised.log.max(index),
         "{what}: the log ends at {last}, despite {promised:?}"
     );
-    assert!(Term(contents.hard_state.term) >= promised.term, "{what}: {promised:?}");
+    assert!(Term(contents.hard_state.term) >= promised.term, "{what}: lower term, {promised:?}");
     cluster.bring_back(folder, what);
     assert!(LogIndex(cluster.member(VICTIM).machine.state().applied().0) >= index, "{what}");
     cluster.is_cut_off = false;
