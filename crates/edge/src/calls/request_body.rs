@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(
             calls.request_bytes.used(),
             200 + (3 << 20),
-            "a message counts as at most the message limit"
+            "a message is counted at the message limit at most"
         );
         drop((puts, bomb, beyond));
         assert_eq!(calls.request_bytes.used(), 0);
@@ -565,7 +565,7 @@ mod tests {
             // accepts one message may not.
             for first in [0, 1_000] {
                 let ended = ending(kind, first, 0).await.is_some();
-                assert_eq!(ended, kind != Kind::BidiStream, "{kind:?}: {first} bytes");
+                assert_eq!(ended, kind != Kind::BidiStream, "{kind:?}: {first} bytes arrived");
             }
         }
     }

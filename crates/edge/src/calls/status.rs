@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "the test has one row for each error")]
-    fn error_messages_and_codes_equal_those_of_etcd() {
+    fn error_messages_and_codes_are_the_same_as_in_etcd() {
         let refused = |refusal: Refusal| RequestError::Refused(refusal);
         let request = |refusal: RequestRefusal| refused(Refusal::Request(refusal));
         let lease = |refusal: LeaseRefusal| refused(Refusal::Lease(refusal));
