@@ -89,7 +89,7 @@ fn run(pieces: &[u8], bytes: &[u8], answers: bool) -> Trace {
     trace.open_streams = connection.stream_count();
     assert!(
         trace.open_streams <= LIMITS.streams_max,
-        "{} streams are open, limit {}",
+        "{} streams are open, but the limit is {}",
         trace.open_streams,
         LIMITS.streams_max
     );

@@ -444,7 +444,7 @@ mod tests {
 
     /// The examples of RFC 7541, appendix C.4: requests with Huffman coding on one connection.
     #[test]
-    fn the_example_requests_of_the_rfc_are_decoded() {
+    fn the_example_requests_in_the_rfc_are_decoded() {
         let mut decoder = Decoder::default();
         let first = b"\x82\x86\x84\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff";
         let head = [

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_huffman_examples_of_the_rfc_are_decoded() {
+    fn the_huffman_examples_in_the_rfc_are_decoded() {
         let examples: [(&[u8], &str); 4] = [
             (b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff", "www.example.com"),
             (b"\xa8\xeb\x10\x64\x9c\xbf", "no-cache"),
@@ -202,7 +202,7 @@ mod tests {
 
         /// A string has only one encoding, so encoding a decoded string returns the original bytes.
         #[test]
-        fn only_the_codes_of_the_encoder_can_be_decoded(coded in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn only_the_output_of_the_encoder_can_be_decoded(coded in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Some(text) = decode(&coded) {
                 prop_assert_eq!(encode(&text), coded);
             }

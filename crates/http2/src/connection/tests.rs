@@ -352,10 +352,10 @@ fn a_request_whose_body_contradicts_its_content_length_is_reset() {
 }
 
 #[test]
-fn violations_of_the_protocol_end_the_connection() {
+fn protocol_violations_end_the_connection() {
     let open_and = |bytes: &[u8]| code_of(receive(&mut open(), bytes));
     let protocol = Code::PROTOCOL_ERROR;
-    assert_eq!(code_of(receive(&mut greeted(LIMITS), &request(1))), protocol, "no settings");
+    assert_eq!(code_of(receive(&mut greeted(LIMITS), &request(1))), protocol, "no SETTINGS");
     assert_eq!(code_of(receive(&mut Connection::new(LIMITS), b"PRI * HTTP/1")), protocol);
     assert_eq!(open_and(&request(0)), protocol);
     assert_eq!(open_and(&request(2)), protocol);
@@ -498,7 +498,7 @@ fn incomplete_frames_wait_for_more_input() {
         let used = end - rest.len();
         let mut rest = &bytes[used..];
         while connection.next(&mut rest).unwrap().is_some() {}
-        assert!(rest.is_empty(), "cut at {end}");
+        assert!(rest.is_empty(), "input split after {end} bytes");
     }
 }
 

@@ -22,7 +22,7 @@ fn provoke(error: impl Fn(u32) -> Vec<u8>) -> (usize, Code) {
             return (count, violation.code);
         }
     }
-    panic!("no limit");
+    panic!("no number of provoked errors ends the connection");
 }
 
 /// Tests the `MadeYouReset` attack (CVE-2025-8671): the client makes the server reset the streams, and sends no reset
@@ -70,7 +70,7 @@ fn a_setting_repeated_in_a_frame_changes_the_windows_once() {
 /// A change of the initial window is expensive, because it affects every open stream. It therefore counts as a fixed
 /// number of idle frames.
 #[test]
-fn a_change_of_the_initial_window_counts_as_a_fixed_number_of_idle_frames() {
+fn a_change_to_the_initial_window_counts_as_a_fixed_number_of_idle_frames() {
     let mut connection = wide();
     let change = settings(&[(setting::INITIAL_WINDOW_SIZE, 7)]);
     let count = (0..10_000).take_while(|_| receive(&mut connection, &change).is_ok()).count();
