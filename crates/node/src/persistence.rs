@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_commit_index_alone_is_written_with_the_next_entries() {
+    fn a_new_commit_index_is_not_written_until_the_next_entries_are_written() {
         let mut persistence = Persistence::default();
         let first = persistence.order_write(order(1, 1, 0)).unwrap();
         assert_eq!(first.hard_state, Some(state(1, 0)));

@@ -18,14 +18,14 @@ impl Node {
             Some(Step::HandOver(to)) => {
                 self.raft.transfer_leader(to);
                 let text = format!(
-                    "transferring leadership to member {to:x}, because the disk of this member has no space for \
-                     the backend file"
+                    "transferring leadership to member {to:x}, because this member's disk has no space for the \
+                     backend file"
                 );
                 (NoteLevel::Warn, text)
             }
             Some(Step::RefuseWrites) => {
                 self.effects.push_back(Effect::RefuseWrites(true));
-                let text = "the disk of this member has no space for the backend file, and no other member can lead; \
+                let text = "this member's disk has no space for the backend file, and no other member can lead; \
                             raising the NOSPACE alarm: writes are refused until the disk has space";
                 (NoteLevel::Warn, text.to_owned())
             }
@@ -46,8 +46,7 @@ impl Node {
             message.kind == MessageKind::TimeoutNow && self.full_disk_watch.is_short();
         if is_declined {
             let text = format!(
-                "not accepting leadership from member {:x}: the disk of this member has no space for the backend \
-                 file",
+                "not accepting leadership from member {:x}: this member's disk has no space for the backend file",
                 message.from
             );
             self.notes.push(Note { level: NoteLevel::Warn, text });
