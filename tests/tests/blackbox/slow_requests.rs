@@ -164,7 +164,7 @@ async fn a_slow_quorum_is_logged_as_a_stage_of_the_write(kind: Kind) {
         trace["steps"].as_array().unwrap().iter().map(|step| step.as_str().unwrap()).collect();
     assert_eq!(trace["step_count"], steps.len());
     let named = |part: &str| steps.iter().position(|step| step.contains(part)).unwrap();
-    let (queued, synced) = (named("passed to the log"), named("written to the disk"));
+    let (queued, synced) = (named("passed to the log"), named("written to this member's disk"));
     let (committed, applied) = (named("known to be committed"), named("applied"));
     assert!(queued < synced && synced < committed && committed < applied, "{steps:?}");
     let (_, took) = steps[committed].split_once("(duration: ").unwrap();

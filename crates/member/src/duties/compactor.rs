@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_period_of_a_day_hourly_compactions_start_after_the_first_day() {
+    fn hourly_compactions_start_after_a_day_if_the_retention_period_is_a_day() {
         let compactor = Compactor::new(Retention::Period(24 * HOUR));
         assert_eq!(run(compactor, 3), [(240, 101), (250, 110), (260, 120)]);
     }

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_compaction_at_a_revision_that_recreates_a_key_stops_one_revision_earlier() {
+    fn a_compaction_is_moved_back_by_one_revision_only_if_its_revision_recreates_a_key() {
         let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
         let mut apply = |changes: &[(&[u8], bool)]| {
             let mut txn = store.write(&mut batch);

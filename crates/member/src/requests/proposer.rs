@@ -287,8 +287,8 @@ impl Proposer {
             compaction_point::harmless(&self.published.view(), revision).unwrap_or(revision);
         if point != revision {
             log::info!(
-                "compacting one revision earlier: etcd members would lose a key that was deleted and written again \
-                 at the requested revision",
+                "compacting one revision earlier than requested: etcd members would lose a key that was deleted and \
+                 written again at the requested revision",
                 "requested-revision" = revision,
                 "revision" = point
             );

@@ -44,7 +44,7 @@ pub(crate) fn steps_of_write(
     let mut steps = Vec::with_capacity(5);
     if let Some(Stages { appended, synced, committed }) = stages {
         steps.push(("passed to the log, after waiting in the queue or for the leader", appended));
-        steps.extend(synced.map(|at| ("written to the disk of this member", at)));
+        steps.extend(synced.map(|at| ("written to this member's disk", at)));
         steps.extend(committed.map(|at| ("known to be committed", at)));
     }
     steps.push(("applied", applied));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_of_a_write_follow_its_stages() {
+    fn the_spans_of_a_write_match_its_stages() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let parts = |stages| spans_of_write(stages, at(0), (at(7), at(8)));

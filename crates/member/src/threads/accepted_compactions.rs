@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_compaction_counts_as_hashed_only_after_the_next_one_is_requested() {
+    async fn a_compaction_counts_as_hashed_only_after_the_next_compaction_is_requested() {
         let accepted = AcceptedCompactions::default();
         accepted.all_hashed().await;
         let view = Store::new(StoreOptions::default()).reader().view();

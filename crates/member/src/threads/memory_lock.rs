@@ -42,7 +42,7 @@ impl MemoryLock {
         match backend.db().lock_in_memory() {
             Ok(()) => self.has_failed = false,
             Err(error) if !std::mem::replace(&mut self.has_failed, true) => log::warn!(
-                "failed to lock the backend file in memory; reads may wait for the disk: raise the limit of locked \
+                "failed to lock the backend file in memory; reads may wait for the disk: raise the limit on locked \
                  memory (ulimit -l, LimitMEMLOCK)",
                 "file-bytes" = file_bytes,
                 "error" = error.to_string()

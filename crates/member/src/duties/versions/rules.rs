@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_cluster_version_is_the_lowest_member_version_or_the_minimum_if_one_is_unknown() {
+    fn the_first_cluster_version_is_the_lowest_member_version_or_the_minimum_if_any_is_unknown() {
         let step = |members: &[Option<Version>]| {
             next_step(None, lowest_of(members), &Downgrade::default())
         };
