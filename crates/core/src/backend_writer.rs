@@ -6,12 +6,12 @@
 //! # Invariants
 //!
 //! * Batches are committed atomically, in the order in which they were accepted.
-//! * Actions that depend on a durable batch (a snapshot, an image for a peer, a response) follow its commit, in order.
-//!   A snapshot's file is durable before its mark is requested. Images of older snapshots are removed only when the
-//!   backend file contains the snapshot.
+//! * Actions that depend on a durable batch (a snapshot, an image for a peer, a response) follow the batch's commit, in
+//!   order. A snapshot's file is durable before its mark is requested. Images of older snapshots are removed only when
+//!   the backend file contains the snapshot.
 //! * Free space is reclaimed in steps of bounded length. A batch waits for at most one such step.
 //! * No step is lost when the disk is full: the failed step and all later steps are kept until there is room. Until
-//!   then, their acknowledged changes exist only in the log.
+//!   then, the acknowledged changes in the kept steps exist only in the log.
 //! * Batches that wait for room are dropped once the log contains a leader's snapshot that includes them
 //!   ([`BackendWriter::supersede`]). No batch is written from then until the snapshot's image is installed, because a
 //!   batch must not be written to a file that lacks the previous batch.
@@ -19,7 +19,7 @@
 //! # Bound
 //!
 //! The writer holds only the steps of accepted orders. The driver accepts no order while steps are pending, so the
-//! bound of its queue bounds the pending work.
+//! limit on the driver's queue of orders limits the pending work.
 
 mod reclaim;
 
@@ -265,8 +265,8 @@ impl<T, R> BackendWriter<T, R> {
                 self.steps.push_back(Step::Install { index, completion });
                 let ended = self.superseded.take_if(|superseded| superseded.index <= index);
                 if let Some(superseded) = ended {
-                    // No step is waiting for room any longer. If the disk is still full, the next batch reports this
-                    // again.
+                    // No step is waiting for room any longer. If the disk is still full, the next batch reports the
+                    // full disk again.
                     self.steps.push_back(Step::Report(Report::RoomAgain));
                     let completions = superseded.completions.into_iter();
                     self.steps.extend(

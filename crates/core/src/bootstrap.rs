@@ -16,9 +16,9 @@
 //! # Invariants
 //!
 //! * The log alone decides whether a member is new. The flags about the initial cluster matter only if there is no log
-//!   or an empty one.
-//! * No member starts under an id that was used before with another log. Other members reveal such a use, because they
-//!   list a member's client URLs only after that member's own log has listed the member.
+//!   or the log is empty.
+//! * No member starts under an id that was used before with another log. The other members show whether an id was used:
+//!   they list a member's client URLs only after that member's own log has listed the member.
 //! * A removed member does not start. A member whose log has lost entries starts only with `--force-new-cluster`.
 //! * A member whose log is empty because of a crash founds the same cluster again, or founds no cluster.
 //!
@@ -193,7 +193,7 @@ pub enum PeerUrlsMismatch {
         id: MemberId,
         /// The member's peer URLs.
         urls: String,
-        /// The difference between these URLs and the last URLs in the flags that they were compared with.
+        /// The difference that was found when these URLs were last compared with URLs in the flags.
         last: String,
     },
 }

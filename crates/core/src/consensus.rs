@@ -6,17 +6,17 @@
 //! * Consecutive proposals are combined into one event. The order of events is preserved.
 //! * At most one round of the read barrier is in progress. Readers that arrive during a round wait for the next one.
 //! * Applied entries are reported to the node only up to the first membership change whose outcome is still missing.
-//! * The leadership is one value ([`LeadershipState`]), which is up to date after each polled effect.
+//! * Leadership is held in a single value ([`LeadershipState`]), which is up to date after each polled effect.
 //!
 //! # How it is driven
 //!
-//! The caller passes in all queued inputs and calls [`Consensus::end_batch`]. It polls effects until there are none
-//! left, and sends the messages among them. If the caller owns the log, it syncs the log only after that, so that
-//! messages do not wait for the disk. It then passes in the result of the sync, which leads to more effects.
+//! The caller passes in all queued inputs and calls [`Consensus::end_batch`]. The caller then polls effects until there
+//! are none left, and sends the messages among them. If the caller owns the log, it syncs the log only after that, so
+//! that messages do not wait for the disk. It then passes in the result of the sync, which leads to more effects.
 //!
 //! # Bound
 //!
-//! The callers bound the readers and proposals of a batch, and the entries queued for the state machine.
+//! The callers limit the readers and proposals in a batch, and the entries queued for the state machine.
 
 use std::collections::VecDeque;
 
@@ -90,9 +90,9 @@ impl<R: WaitingReads> Consensus<R> {
         self.proposals.push(proposal);
     }
 
-    /// Queues a request for the log that only the leader of this term may propose. Fails if this member does not lead
-    /// in the term or is handing over its leadership. In the latter case the request would have to wait, and the next
-    /// leader would append it.
+    /// Queues a request that only the leader of this term may propose. Fails if this member does not lead in the term
+    /// or is handing over its leadership. In the latter case the request would have to wait, and the next leader would
+    /// append it.
     pub fn propose_as_leader(
         &mut self,
         term: Term,
@@ -127,7 +127,7 @@ impl<R: WaitingReads> Consensus<R> {
         &mut self.barrier.under_way
     }
 
-    /// Sets the time, from a clock that never goes back. Later heartbeats carry this time.
+    /// Sets the time, read from a monotonic clock. Later heartbeats carry this time.
     pub fn note_time(&mut self, now: Millis) {
         self.now = self.now.max(now);
         self.node.note_time(now.0);
@@ -166,8 +166,8 @@ impl<R: WaitingReads> Consensus<R> {
 
     /// Records that the state machine has applied all entries up to this index.
     ///
-    /// The report to the node may be delayed: the node must receive the outcome of a membership change before the
-    /// report that the entry of the change is applied, and the outcome may still be in a queue.
+    /// The report to the node may be delayed, because the node must receive the outcome of a membership change before
+    /// the report that the change's entry is applied, and the outcome may still be in a queue.
     pub fn notice_applied(&mut self, applied: LogIndex) {
         assert!(
             applied <= self.node.commit_index(),
@@ -260,8 +260,9 @@ impl<R: WaitingReads> Consensus<R> {
         self.state.note_membership(self.is_alone(), self.node.commit_index());
     }
 
-    /// Returns whether this member is the only member, learners included. Learners count because a learner may apply an
-    /// entry before this member does, and acknowledge it to a client whose request it forwarded.
+    /// Returns whether this member is the only member, learners included. Learners count, because a learner that
+    /// forwarded a client's request may apply the entry, and acknowledge it to the client, before this member applies
+    /// it.
     fn is_alone(&self) -> bool {
         self.node.is_sole_voter() && self.node.configuration().learners.is_empty()
     }

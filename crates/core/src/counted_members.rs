@@ -1,10 +1,11 @@
 //! Corrects the member list of a data directory to match the members that consensus counts.
 //!
-//! In a directory of etcd, the member list in the backend file can differ from the configuration of raft: an old
-//! restore leaves rows of former members, an update of a learner's URLs turns the learner's row into a voter's row, and
-//! some versions did not store promotions. etcd starts raft with the configuration of the newest snapshot and applies
-//! the membership changes of the log to it. A member that counted the rows instead could disagree with its peers about
-//! the quorum, so the rows are corrected to that configuration. Directories that Quorate has written never differ.
+//! In a directory that etcd has written, the member list in the backend file can differ from raft's configuration: an
+//! old restore leaves rows of former members, an update of a learner's URLs turns the learner's row into a voter's row,
+//! and some versions did not store promotions. etcd starts raft with the configuration in the newest snapshot and
+//! applies the membership changes in the log to that configuration. A member that counted the rows instead could
+//! disagree with its peers about the quorum, so the rows are corrected to match raft's configuration. In directories
+//! that Quorate has written, the rows and the configuration never differ.
 //!
 //! # Not here
 //!
@@ -24,8 +25,8 @@ use crate::start::Start;
 
 impl Start {
     /// Corrects the members of the state to match the members that consensus counts at the applied index. Returns
-    /// whether any member has changed. Without a known configuration, for example if the snapshot mark does not contain
-    /// one, the members stay as they are.
+    /// whether any member has changed. If the configuration is unknown, for example because the snapshot mark does not
+    /// contain it, the members remain unchanged.
     pub fn correct_members(&self, state: &mut State) -> bool {
         let counted = Counted::at_start(self, state.members());
         let Some(members) = counted.and_then(|counted| counted.of(state.members())) else {
@@ -47,7 +48,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Reads the configuration from the snapshot mark, and applies the later changes of the log up to the applied
+    /// Reads the configuration from the snapshot mark, and applies the later changes in the log up to the applied
     /// index.
     fn at_start(start: &Start, members: &Members) -> Option<Self> {
         let mut counted = match &start.mark.conf_state {

@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! * The backend file is replaced only by an image that can be opened and whose index is exactly the snapshot's index.
-//! * An image is removed only after the backend file reaches its index, because a later image may still wait for its
-//!   installation.
+//! * An image is removed only after the backend file reaches the image's index, because a later image may still wait
+//!   for its installation.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub enum InstallError {
     Unfit {
         /// The snapshot's index.
         index: LogIndex,
-        /// The fault of the image.
+        /// The reason why the image must not replace the backend file.
         fault: ImageFault,
     },
     /// The new file cannot be opened.

@@ -1,8 +1,9 @@
 //! Checks for messages and snapshots from other members.
 //!
 //! A snapshot arrives as a message, followed by its image, which is the backend file. The message is checked before the
-//! image is stored, so a message from an unknown sender or with an invalid snapshot uses no disk space. While an image
-//! is being received, its file has a temporary name:
+//! image is stored, so a message from an unknown sender or with an invalid snapshot uses no disk space. The image is
+//! received into a file with a temporary name. Once the image is complete, the file is renamed to `<index>.snap.db`.
+//! These are the steps:
 //!
 //! ```text
 //! message -> Snapshot::admit -> Depot::begin -> Arriving::write ... -> Arriving::finish -> message for consensus
@@ -10,14 +11,14 @@
 //!
 //! # Invariants
 //!
-//! * Consensus receives a snapshot's message only after the image is durable under the index in the message, because
-//!   only [`Arriving::finish`] returns the message.
+//! * Consensus receives a snapshot's message only after the image is durable in a file named after the index in the
+//!   message, because only [`Arriving::finish`] returns the message.
 //! * The snapshot and its image have the same index. If the image is newer, the message takes the image's index, term
 //!   and members. Otherwise, the image must list all members that the message counts, and the installation corrects the
 //!   rest of the list.
 //! * At most [`INCOMING_MAX`] images are received concurrently.
-//! * A refused snapshot leaves no file behind. If the file cannot be removed at once, it is removed when the
-//!   member restarts.
+//! * A refused snapshot leaves no file behind. If the file cannot be removed immediately, it is removed when the member
+//!   restarts.
 //!
 //! # Not here
 //!
@@ -41,7 +42,8 @@ pub const INCOMING_MAX: usize = 4;
 /// The relation of a message's sender to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// A member, according to this member's applied state or to other members that were asked about the sender.
+    /// A member, according to this member's applied state, or according to other members that were asked about the
+    /// sender.
     Member,
     /// A removed member.
     Removed,
@@ -207,7 +209,8 @@ impl Arriving {
         self.file.bytes()
     }
 
-    /// Checks the complete image, makes it durable under its index, and returns the message for consensus.
+    /// Checks the complete image, syncs its file, renames the file to `<index>.snap.db`, and returns the message for
+    /// consensus.
     pub fn finish(self) -> Result<Message, Refused> {
         let Self { snapshot: Snapshot { mut message, named }, disk, file, .. } = self;
         let sent = message.snapshot.as_mut().ok_or(Refused::Unfit("it is missing"))?;

@@ -27,7 +27,8 @@ use crate::lease_rules::{confirmed_millis_max, extension_millis};
 pub struct LeadershipState {
     /// The leader, the term and this member's role.
     pub leadership: Leadership,
-    /// The last time at which this leader sent heartbeats or began a read barrier round that a quorum has answered.
+    /// The latest time for which a quorum has answered heartbeats or a read barrier round that this leader sent at that
+    /// time or later.
     pub confirmed_at: Millis,
     /// Whether this member leads and is the only member, learners included.
     pub is_alone: bool,

@@ -4,10 +4,10 @@
 //! # Invariants
 //!
 //! * A revocation is proposed only after a quorum has answered a read barrier round that began after the lease was
-//!   found to be expired. A leader that was suspended may have been deposed, and the new leader may have renewed the
+//!   found to be expired, because a suspended leader may have been deposed and its successor may have renewed the
 //!   lease.
 //! * Expiry is determined by the lease clock of the leader's own term. Proposals carry the term, so they fail if
-//!   another member leads by then.
+//!   another member has become the leader.
 //!
 //! # Not here
 //!

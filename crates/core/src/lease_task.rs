@@ -80,8 +80,8 @@ pub enum LeaseStep {
     AwaitGone,
     /// Propose this request as the leader of this term, and wait until it is applied.
     Propose(Term, Box<InternalRaftRequest>),
-    /// Forward the request to the leader. If this member leads by then, or the leader does not answer, call `step`
-    /// again.
+    /// Forward the request to the leader. If this member has become the leader, or the leader does not answer, call
+    /// `step` again.
     AskLeader,
     /// Return this answer.
     Answer(LeaseAnswer),

@@ -20,8 +20,8 @@
 //!
 //! * Data is persisted before it is acknowledged: consensus is notified of a write only when the write is on disk
 //!   ([`Log`]). A response is sent only for a committed entry whose changes are visible to readers ([`StateMachine`]).
-//! * The backend file contains a prefix of the log: it is written in batches of whole entries, in order, each with its
-//!   index ([`BackendWriter`]).
+//! * The backend file contains a prefix of the log: it is written in order, in batches of whole entries, and each batch
+//!   stores the index of its last entry ([`BackendWriter`]).
 //! * A snapshot's file is durable before the log contains its mark. The mark is valid only if a hard state covers it,
 //!   and only then are the segments before it released.
 //! * Consensus receives the outcome of a membership change before the report that the change is applied
@@ -34,8 +34,8 @@
 //!
 //! # Not here
 //!
-//! Threads, queues and clocks (`member`), because the time is passed as an argument. Callers that wait for a response,
-//! which are represented only by identifiers.
+//! Threads, queues and clocks (`member`). The time is passed as an argument. Callers that wait for a response, which
+//! are represented only by identifiers.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 

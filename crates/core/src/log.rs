@@ -4,8 +4,8 @@
 //!
 //! * A token is reported only after all orders up to it are on disk.
 //! * A snapshot's mark is on disk only together with a hard state that covers it, except after a crash between the two
-//!   writes. In that case the mark is ignored when the member restarts. The log before a mark is released only when
-//!   both are on disk.
+//!   writes. In that case the mark is ignored when the member restarts. The log before a mark is released only when the
+//!   mark and this hard state are on disk.
 //! * After a failed write or sync no token is reported, and the member stops, because the content of the disk is
 //!   unknown until the log is read again.
 //!
@@ -116,8 +116,8 @@ impl Log {
 
     /// Writes a leader's snapshot whose image has been received. The snapshot's file is written before the log's mark,
     /// so that a crash in between leaves an unused file. The hard state that validates the mark is part of the same
-    /// order and is written after the mark. In the opposite order, a crash could leave a commit index beyond the end of
-    /// the log.
+    /// order and is written after the mark. If the hard state were written first, a crash could leave a commit index
+    /// beyond the end of the log.
     ///
     /// Images of earlier snapshots are kept because they may still wait for their installation.
     fn begin_at(&mut self, snapshot: &Snapshot) -> Result<(), LogError> {

@@ -2,9 +2,9 @@
 //!
 //! A proposal counts towards the limits from its acceptance until it is applied or fails. If its caller disconnects,
 //! its entry may already be in the log. Such a proposal is *withdrawn*: it has no waiter, but counts until it is
-//! applied. On a member that does not lead, the count of withdrawn proposals does not bound the log, so they are
-//! forgotten at the next tick. A leader forgets the withdrawn proposals that it accepted before its own term, because
-//! they were sent to an earlier leader and may be lost.
+//! applied. On a member that does not lead, counting withdrawn proposals does not bound the log, so they are forgotten
+//! at the next tick. A leader forgets the withdrawn proposals that it accepted before its own term, because they were
+//! sent to an earlier leader and may be lost.
 //!
 //! # Bound
 //!

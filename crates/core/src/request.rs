@@ -35,7 +35,7 @@ use quorate_state::quota::{LEASE_COST, Quota, put_cost, txn_cost};
 pub struct QuotaHeadroom {
     /// The quota of the backend file.
     pub quota: Quota,
-    /// Bytes below the quota reserved for writes that free space.
+    /// The part of the quota, in bytes, that is reserved for writes that free space.
     pub headroom_bytes: u64,
 }
 

@@ -37,7 +37,7 @@ impl SnapshotOrder {
         Self(quorate_raft::Snapshot { data: membership.to_json().into(), metadata })
     }
 
-    /// Returns the last entry that the snapshot contains.
+    /// Returns the index of the last entry that the snapshot contains.
     pub(crate) const fn index(&self) -> LogIndex {
         self.0.metadata.index
     }

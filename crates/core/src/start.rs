@@ -6,8 +6,8 @@
 //!   first.
 //! * A member whose log ends before the applied index of its backend file does not start, because durable entries have
 //!   been lost.
-//! * Consensus starts with the members in the backend file, at its applied index. In a directory of etcd, the member
-//!   list is first corrected to the members that consensus counts ([`Start::correct_members`]).
+//! * Consensus starts with the members in the backend file, at its applied index. In a directory that etcd has written,
+//!   the member list is first corrected to the members that consensus counts ([`Start::correct_members`]).
 //!
 //! # Not here
 //!
@@ -200,9 +200,9 @@ pub fn release_passed(
 /// Replaces a member's state with a state that it requested from another member: the received image of the snapshot in
 /// `order`. The caller passes the log, opened at its newest mark, and its contents from that mark on.
 ///
-/// If the log contains the image's last entry, it continues from there. If the log ends earlier, or has a different
-/// entry at that index (which was never committed), the log is reset to begin after the image, as with a snapshot from
-/// a leader. The image still exists after a crash in between. If the log contains the image's mark, a restarted member
+/// If the log contains the image's last entry, the log continues from there. If the log ends earlier, or has a
+/// different, never committed entry at that index, the log is reset to begin after the image, as with a snapshot from a
+/// leader. The image still exists after a crash in between. If the log contains the image's mark, a restarted member
 /// can install the image. Otherwise, the state can be requested again.
 pub fn take_over(
     disk: &Arc<dyn Disk>,

@@ -114,11 +114,11 @@ pub enum Next {
 /// Limits and intervals for batches and compactions, and the extension of leases.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// The maximum time from the first change of a batch until it is handed over.
+    /// The maximum time from the first change in a batch until the batch is handed over.
     pub batch_interval: Duration,
     /// The number of changes at which a batch is handed over.
     pub batch_ops_max: usize,
-    /// The maximum number of records that one step of a compaction removes.
+    /// The maximum number of records that one compaction step removes.
     pub compaction_step: usize,
     /// The time between two compaction steps.
     pub compaction_pause: Duration,
@@ -160,7 +160,8 @@ pub enum ApplyError {
     /// A leader's state cannot be installed.
     #[error("failed to install the state of a snapshot: {0}")]
     Install(#[from] RecoverError),
-    /// The index of an installed image differs from its snapshot's index. The image was checked when it arrived.
+    /// The index of an installed image differs from its snapshot's index, although the two were equal when the image
+    /// arrived.
     #[error(
         "the image of the snapshot at index {snapshot} has index {index}, so the file has changed since it was \
          received: check the disk"

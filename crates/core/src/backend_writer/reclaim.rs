@@ -1,8 +1,8 @@
 //! Defragmentation: free space is returned to the file system, one step at a time.
 //!
 //! The old copies of moved pages are kept while a published view can read them. Therefore a new view is published after
-//! each step. When a pass ends, the next one starts after a pause that allows readers to take the new view. This
-//! repeats until a pass gains nothing.
+//! each step. When a pass ends, the next one starts after a pause that allows readers to take the new view. The passes
+//! continue until a pass neither moves nor truncates anything.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const RECLAIM_PAGES: u64 = 256;
 /// previous pass.
 const PASSES_MAX: u32 = 8;
 
-/// The pause between two passes, in which readers can take the new view.
+/// The pause between two passes, during which readers can take the new view.
 const PASS_PAUSE: Duration = Duration::from_millis(2);
 
 /// A defragmentation in progress, for all callers that have requested it.

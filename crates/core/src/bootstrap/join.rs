@@ -44,8 +44,7 @@ pub enum UrlComparison {
     Resolved,
 }
 
-/// The question whether two lists of peer URLs are equal: the URLs of a member of the cluster, and the URLs of a member
-/// in the flags.
+/// The question of whether the peer URLs of a member of the cluster equal the peer URLs of a member in the flags.
 #[derive(Debug)]
 pub struct AskSameUrls {
     candidate: Candidate,
@@ -206,7 +205,7 @@ impl AskOwnRow {
     }
 }
 
-/// The question whether the versions of the members at these addresses allow this member to join.
+/// The question of whether the versions of the members at these addresses allow this member to join.
 #[derive(Debug)]
 pub struct AskVersions {
     flags: Flags,

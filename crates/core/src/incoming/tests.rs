@@ -1,4 +1,4 @@
-//! Tests of the senders whose messages and snapshots are accepted, and of the limit on concurrent images.
+//! Tests which senders' messages and snapshots are accepted, and how many images are received concurrently.
 
 use quorate_storage::disk::RealDisk;
 
