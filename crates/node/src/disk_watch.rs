@@ -39,7 +39,8 @@ impl DiskWatch {
         Self { ticks_max, is_stalled: false }
     }
 
-    /// Checks the age of the oldest pending write. If it changes the disk's state, returns the change.
+    /// Checks the age of the oldest pending write. If the disk has stalled or recovered since the last check, returns
+    /// this change.
     pub(crate) fn look(&mut self, write_age: u64) -> Option<Change> {
         let is_stalled = self.ticks_max.is_some_and(|ticks_max| write_age >= ticks_max);
         if is_stalled == self.is_stalled {

@@ -8,8 +8,8 @@
 //!
 //! # Bound
 //!
-//! Kept appends use at most [`EARLY_APPENDS_BYTES_MAX`] bytes. An append that does not fit is
-//! passed to the core at once.
+//! Kept appends use at most [`EARLY_APPENDS_BYTES_MAX`] bytes. An append that does not fit is passed to the core
+//! immediately.
 
 use std::collections::BTreeMap;
 

@@ -58,9 +58,8 @@ pub enum BarrierFailure {
 /// The reason why a member must stop: its log contradicts the log of its group.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum LogFault {
-    /// This log has lost entries that the member had acknowledged. If the member votes, it may help
-    /// to elect a leader that lacks them too, so it must never vote again, not even after a
-    /// restart.
+    /// This log has lost entries that the member had acknowledged. If the member votes, it may help to elect a leader
+    /// that lacks these entries too, so it must never vote again, not even after a restart.
     #[error(transparent)]
     LogLost(StepError),
     /// The group has lost entries that are committed in this log. The member detects this again

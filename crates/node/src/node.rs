@@ -209,8 +209,8 @@ impl Node {
 }
 
 impl Node {
-    /// Starts the node. The caller must call this method once, before the first event. A sole voter
-    /// campaigns at once.
+    /// Starts the node. The caller must call this method once, before the first event. A sole voter campaigns
+    /// immediately.
     pub fn start(&mut self) {
         // Drop old entries, because the whole log was read into memory and most of it may already be applied.
         self.cut_log();
@@ -352,8 +352,8 @@ impl Node {
         }
     }
 
-    /// Advances the core's clock. This continues while the log cannot be written, because a leader
-    /// without a quorum must step down, and a follower must notice that it has no leader.
+    /// Advances the core's clock. The clock also advances while the log cannot be written, because a leader without a
+    /// quorum must step down, and a follower must notice that it has no leader.
     fn tick_raft(&mut self) {
         let (led, before) = (self.raft.is_leader(), self.raft.election_elapsed());
         if self.disk_watch.is_stalled() {
@@ -385,8 +385,8 @@ impl Node {
              next change would be checked against the former members; change {index}, applied {}",
             self.applied
         );
-        // The core must also count a refused change as applied; node id 0 makes it a no-op. The
-        // core returns an error even for the no-op if it has no voters yet.
+        // The core must also count a refused change as applied, so it receives the default change, which is a no-op
+        // because its node id is 0. The core returns an error even for the no-op if it has no voters yet.
         _ = self.raft.apply_conf_change(change.unwrap_or_default());
         let counted = self.raft.configuration().conf_state();
         assert!(
@@ -424,8 +424,7 @@ impl Node {
             if message.kind == MessageKind::TimeoutNow && self.disk_watch.is_stalled() {
                 continue;
             }
-            // Only the leader can transfer leadership; a follower drops the request and does not
-            // forward it.
+            // Only the leader can transfer leadership. A follower drops the request and does not forward it.
             if message.kind == MessageKind::TransferLeader && !self.raft.is_leader() {
                 continue;
             }
@@ -536,8 +535,8 @@ impl Node {
         }
     }
 
-    /// Makes the log start after a snapshot from the leader, which is now durable, and requests
-    /// that the state machine install the snapshot.
+    /// Makes the log start after a durable snapshot from the leader, and requests that the state machine install the
+    /// snapshot.
     fn begin_log_at(&mut self, snapshot: Snapshot) {
         assert!(
             snapshot.metadata.index > self.applied,
@@ -577,7 +576,8 @@ impl Node {
         }
     }
 
-    /// Delivers messages that waited for storage to the core or to peers.
+    /// Delivers messages that were waiting for a write or for entries to be applied. Messages to this member are passed
+    /// to the core.
     ///
     /// Of several acknowledgements to a leader, only the last is sent, because it covers the
     /// earlier ones.

@@ -1,8 +1,8 @@
 //! Pending writes, pending applications (groups of entries returned for applying), and the messages to deliver once
 //! they are done.
 //!
-//! With each write, the core returns the messages that may be sent only after it. Writes complete
-//! in the order in which they were returned to the caller, and so do applications.
+//! With each write, the core returns the messages that may be sent only once the write is durable. Writes complete in
+//! the order in which they were returned to the caller, and so do applications.
 //!
 //! A new commit index alone does not cause a write. Losing it is harmless, because the member receives it again, and
 //! etcd does not write it either. The new commit index is kept here and added to the next necessary write.
@@ -53,7 +53,7 @@ impl Persistence {
     }
 
     /// Accepts a write order and returns the data to write. If there is neither data to write nor a pending write,
-    /// returns an error with the messages to deliver at once.
+    /// returns an error with the messages to deliver immediately.
     pub(crate) fn order_write(&mut self, order: Message) -> Result<Persist, Vec<Message>> {
         let ordered = HardState { term: order.term, vote: order.vote, commit: order.commit };
         if !ordered.is_empty() {

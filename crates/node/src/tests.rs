@@ -506,7 +506,7 @@ fn a_single_acknowledgement_is_sent_for_all_appends_of_a_write() {
     assert_eq!(acknowledged, [LogIndex(6)]);
 }
 
-/// Makes a member propose `count` changes at once. Returns the ids of the changes that were appended to the log as
+/// Makes a member propose `count` changes in a row. Returns the ids of the changes that were appended to the log as
 /// changes, not as empty entries.
 fn changes_at_once(proposer: usize, count: u64) -> Vec<u64> {
     let mut members = three();

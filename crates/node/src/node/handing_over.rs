@@ -1,5 +1,4 @@
-//! Leader changes without an election timeout, after a disk stalls or the leader's process has
-//! ended.
+//! Leader changes without an election timeout, when a disk stalls or the leader's process ends.
 
 use quorate_raft::{MemberId, NONE, Note, NoteLevel};
 

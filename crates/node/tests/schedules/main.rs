@@ -3,8 +3,8 @@
 //! messages. After every step, the tests check that all members apply the same entries and that no read misses a write
 //! acknowledged before the read.
 //!
-//! A seed determines the run. A failure prints its seed; `QUORATE_SEED` runs only that seed, and
-//! `QUORATE_SEEDS` sets the number of seeds.
+//! A seed determines the run. A failure prints its seed. `QUORATE_SEED` runs only that seed, and `QUORATE_SEEDS` sets
+//! the number of seeds.
 //!
 //! * `group` contains the nodes, their network, and random events.
 //! * `member` contains one node with its disk and its state machine.
