@@ -1,8 +1,8 @@
 //! The server side of a connection as a state machine: received bytes become events, and responses become bytes.
 //!
-//! The caller passes received bytes to [`Connection::next`] until it returns `None`, keeps the rest for the next read,
-//! and writes the [`Connection::output`] to the socket. Before it sends data, the caller calls [`Connection::room`].
-//! When a service has read received data, the caller releases it ([`Connection::release`]).
+//! The caller passes received bytes to [`Connection::next`] until it returns `None`, keeps the unprocessed bytes for
+//! the next read, and writes the [`Connection::output`] to the socket. Before it sends data, the caller calls
+//! [`Connection::room`]. When a service has read received data, the caller releases it ([`Connection::release`]).
 //!
 //! # Invariants
 //!

@@ -30,7 +30,7 @@ pub mod kind {
     pub const CONTINUATION: u8 = 9;
 }
 
-/// The flags of frames. `ACK` belongs to SETTINGS and PING.
+/// The flags of frames. `ACK` applies to SETTINGS and PING.
 #[expect(missing_docs, reason = "each name is taken from the RFC")]
 pub mod flag {
     pub const ACK: u8 = 0x1;

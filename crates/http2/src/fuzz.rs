@@ -16,7 +16,7 @@ const LIMITS: Limits = Limits {
 
 /// The size in bytes of the initial settings, which are sent in addition to the responses.
 const OUTPUT_BYTES: usize = 64;
-/// The maximum output for each received byte: a frame of 9 bytes can cause a reset frame of 13 bytes.
+/// The maximum number of output bytes for each received byte. A frame of 9 bytes can cause a reset frame of 13 bytes.
 const OUTPUT_PER_BYTE: usize = 2;
 
 /// Passes bytes to a connection in pieces and as a whole. The first byte of the input is the number of piece sizes, and

@@ -1,4 +1,5 @@
-//! The head of a request. It is checked against the rules of HTTP (RFC 9113, section 8), and equal requests share it.
+//! The head of a request, checked against the rules of HTTP (RFC 9113, section 8). Requests with identical heads share
+//! one decoded copy.
 
 use std::any::Any;
 use std::sync::OnceLock;

@@ -122,7 +122,7 @@ impl Decoder {
                 let index = take_integer(&mut block, 7)?;
                 each(self.indexed(index)?);
             } else if first & 0xe0 == 0x20 {
-                // A change of the table size must come before all fields.
+                // A change to the table size must come before all fields.
                 if has_fields {
                     return None;
                 }
@@ -442,7 +442,7 @@ mod tests {
         Some(fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
     }
 
-    /// The examples of RFC 7541, appendix C.4: requests with Huffman coding on one connection.
+    /// The examples in RFC 7541, appendix C.4: requests with Huffman coding on one connection.
     #[test]
     fn the_example_requests_in_the_rfc_are_decoded() {
         let mut decoder = Decoder::default();

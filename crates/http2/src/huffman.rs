@@ -27,7 +27,7 @@ const LENGTHS: [u8; 257] = [
 ];
 
 const LENGTH_MAX: usize = 30;
-/// The number of bits that are looked up at once.
+/// The number of bits that are looked up in one step.
 const QUICK_BITS: usize = 9;
 
 /// The codes of one length.

@@ -8,7 +8,7 @@ use super::StreamId;
 use crate::frame::Code;
 use crate::head::Head;
 
-/// An event of a connection: a frame of the client, or an error that the client has caused.
+/// An event of a connection: a frame from the client, or an error that the client has caused.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A new request.
@@ -94,7 +94,7 @@ impl Event<'_> {
 pub struct Violation {
     /// The error code that the client receives.
     pub code: Code,
-    /// The reason in words.
+    /// The reason as text.
     pub reason: &'static str,
 }
 

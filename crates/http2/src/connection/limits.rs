@@ -11,7 +11,7 @@ pub(super) const BLOCK_FRAMES_MAX: u32 = 128;
 pub(super) const RESET_KEPT_MAX: usize = 1024;
 /// The maximum count of idle frames, which carry neither a request nor data. `Connection::forgive` halves the count.
 pub(super) const IDLE_FRAMES_MAX: u32 = 10_000;
-/// A change of the initial window counts as this many idle frames, in addition to its SETTINGS frame, because the
+/// A change to the initial window counts as this many idle frames, in addition to its SETTINGS frame, because the
 /// change affects every stream.
 pub(super) const IDLE_FRAMES_PER_NEW_WINDOW: u32 = 100;
 /// The number of idle frames that are subtracted from the count for each request, because a client may update the

@@ -160,7 +160,7 @@ impl Connection {
         self.put_go_away(self.last_stream, Code::NO_ERROR, b"");
     }
 
-    /// Sends the client the reason for closing the connection immediately.
+    /// Sends a GOAWAY frame with the reason why the caller closes the connection immediately.
     pub fn close(&mut self, code: Code, reason: &[u8]) {
         self.open_block = None;
         self.put_go_away(self.last_stream, code, reason);

@@ -1,4 +1,4 @@
-//! The settings of the client.
+//! The client's settings.
 
 use super::event::violation;
 use super::{Connection, Event, Violation};

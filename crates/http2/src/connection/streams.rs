@@ -74,7 +74,7 @@ impl Connection {
 
     /// Ends a stream because of a client error.
     ///
-    /// A client that provokes errors makes the server start and drop requests, like a client that resets its streams.
+    /// The error counts like a reset by the client, because both make the server start a request and drop it.
     pub(super) fn fail<'a>(
         &mut self,
         id: StreamId,
@@ -161,7 +161,8 @@ impl Hasher for IdHasher {
     }
 
     fn write_u32(&mut self, id: u32) {
-        // The high bits of the product depend on all bits of the id; the map uses the low bits of the hash.
+        // The high bits of the product depend on all bits of the id, but the map uses the low bits of the hash. The
+        // rotation therefore exchanges the two halves.
         self.hash = (self.hash ^ u64::from(id)).wrapping_mul(self.factor).rotate_left(32);
     }
 }

@@ -11,8 +11,8 @@ fn wide() -> Connection {
     open_with(Limits { streams_max: 1000, ..LIMITS })
 }
 
-/// Opens streams and provokes an error on each until the connection ends. Returns the number of earlier streams, and
-/// the error code of the connection.
+/// Opens streams and provokes an error on each until the connection ends. Returns the number of streams before the
+/// last, and the error code of the connection.
 fn provoke(error: impl Fn(u32) -> Vec<u8>) -> (usize, Code) {
     let mut connection = wide();
     for (count, stream) in (1..1000).step_by(2).enumerate() {
@@ -67,7 +67,7 @@ fn a_setting_repeated_in_a_frame_changes_the_windows_once() {
     assert_eq!(sent(&mut connection).len(), 1, "one acknowledgement");
 }
 
-/// A change of the initial window is expensive, because it affects every open stream. It therefore counts as a fixed
+/// A change to the initial window is expensive, because it affects every open stream. It therefore counts as a fixed
 /// number of idle frames.
 #[test]
 fn a_change_to_the_initial_window_counts_as_a_fixed_number_of_idle_frames() {

@@ -136,7 +136,7 @@ fn section_5_1_closed_streams_accept_only_late_frames() {
     let update = frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]);
     let priority = frame(kind::PRIORITY, 0, 1, b"\0\0\0\x03\0");
     assert!(accepts(&[reset, update, frame(RST_STREAM, 0, 1, &[0; 4]), priority]));
-    // After a reset by this side, frames of the client may still be in transit.
+    // After a reset by this side, frames from the client may still be in transit.
     let mut connection = open();
     receive(&mut connection, &request(1)).unwrap();
     connection.reset(1, Code::CANCEL);
