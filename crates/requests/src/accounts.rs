@@ -1,6 +1,6 @@
 //! Logins and user changes: the work that this member does for a client before it proposes the client's request.
 //!
-//! The member that receives a password checks or hashes it, so that the log contains only hashes. A login is repeated
+//! The member that receives a password checks or hashes it, so that a write contains only the hash. A login is repeated
 //! if users have changed during the check.
 //!
 //! # Not here
@@ -196,8 +196,8 @@ impl Accounts {
         Ok(())
     }
 
-    /// Hashes a password for the log. Only administrators may change users, so other clients are refused before the
-    /// expensive hash.
+    /// Hashes a password, so that the write contains only the hash. Only administrators may change users, so other
+    /// clients are refused before the expensive hash.
     async fn hash(&self, client: &Credentials, password: &str) -> Result<String, RequestError> {
         if self.access_control.check_admin(client).is_err() {
             // Another member may have made this user an administrator a moment ago, so the check is repeated after a

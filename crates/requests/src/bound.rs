@@ -1,6 +1,6 @@
 //! A limit on a count or on bytes, shared by many callers.
 //!
-//! Taking a permit is one atomic exchange and returning it is one atomic subtraction; neither takes a lock. Callers may
+//! Taking a permit is one atomic exchange and returning it is one atomic subtraction. Neither takes a lock. Callers may
 //! also wait for a permit. All waiting callers are woken and try again when a permit is returned, so large requests do
 //! not delay small ones.
 

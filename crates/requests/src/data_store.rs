@@ -48,7 +48,7 @@ use crate::admission::OwnedPermit;
 use crate::error::RequestError;
 use crate::store_future::{StoreFuture, WriteFuture};
 
-/// The result of an operation of the data store.
+/// The result of a data store operation.
 pub type StoreResult<'a, T> = StoreFuture<'a, Result<T, RequestError>>;
 
 /// A write, and the user that requests it.
@@ -122,11 +122,12 @@ pub trait DataStore: Debug + Send + Sync {
     /// Refuses a write of this kind if too many writes are waiting to be executed.
     fn check_load(&self, kind: RequestKind) -> Result<(), RequestError>;
 
-    /// Returns whether the quota allows the data to grow by `cost` bytes. Bytes below the quota may be reserved for
-    /// writes that free space.
+    /// Returns whether the quota allows the data to grow by `cost` bytes. Part of the quota may be reserved for writes
+    /// that free space.
     fn has_room(&self, cost: u64) -> bool;
 
-    /// Raises the NOSPACE alarm, unless it is raised already. The caller refuses its write even if this fails.
+    /// Raises the NOSPACE alarm, unless it is raised already. The caller refuses the client's write even if the alarm
+    /// cannot be raised.
     fn raise_no_space(&self) -> StoreFuture<'_, ()>;
 
     /// Executes a write and returns its response, or the refusal. If the write is encoded, `kept` receives the encoded

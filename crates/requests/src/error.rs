@@ -1,4 +1,4 @@
-//! Errors that clients' requests receive, with etcd's error texts.
+//! Errors returned for clients' requests, with etcd's error texts.
 
 use std::sync::Arc;
 

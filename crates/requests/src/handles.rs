@@ -20,7 +20,7 @@ pub struct ServerHandles {
     pub store: Arc<dyn DataStore>,
     /// Checks writes before they are executed.
     pub writer: Arc<Writer>,
-    /// Logins and changes of users.
+    /// Logins and changes to users.
     pub accounts: Arc<Accounts>,
     /// Notifies the streams that must end.
     pub streams: Arc<StreamEnds>,

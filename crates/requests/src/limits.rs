@@ -19,7 +19,7 @@ pub struct Limits {
     pub progress_interval: Duration,
     /// Size limit of the backend in bytes, as reported in status responses. Negative if there is no limit.
     pub quota_configured: i64,
-    /// Number of bytes below the quota that are reserved for writes that free space.
+    /// The part of the quota, in bytes, that is reserved for writes that free space.
     pub quota_headroom: u64,
     /// The bcrypt cost of a password hash.
     pub bcrypt_cost: u32,

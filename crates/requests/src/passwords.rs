@@ -19,7 +19,7 @@
 //! # Bound
 //!
 //! At most [`WAITING_PER_USER_MAX`] items of work wait for one authenticated user, and at most [`WAITING_MAX`] in each
-//! queue. Beyond that, work is refused. The share of one source is bounded where its calls are admitted
+//! queue. Beyond that, work is refused. The share of one source is bounded when its calls are admitted
 //! (`admission::logins`). Work is discarded if its caller no longer waits for the result.
 
 use std::collections::{BTreeMap, VecDeque};

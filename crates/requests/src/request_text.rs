@@ -87,8 +87,8 @@ pub struct Written {
     pub text: String,
 }
 
-/// Describes a client's write from the data of its log entry; returns `None` for other entries. For a transaction, only
-/// the operations of the executed branch are counted; `has_succeeded` selects the branch.
+/// Describes a client's write from the data of its log entry. Returns `None` for other entries. For a transaction, only
+/// the operations in the executed branch are counted. `has_succeeded` selects the branch.
 #[must_use]
 pub fn of_write(data: &Bytes, has_succeeded: bool) -> Option<Written> {
     let of = |count, bytes, text: Text| Some(Written { count, bytes, text: text.cut() });

@@ -1,4 +1,4 @@
-//! The result of an operation of the data store, which is often available immediately.
+//! The result of a data store operation, which is often available immediately.
 //!
 //! The data store is a trait object, so the types of its futures are not known at compile time. An operation that
 //! completes without waiting, such as a read from memory, returns [`StoreFuture::Ready`] and allocates no memory.

@@ -17,8 +17,8 @@ use crate::data_store::{DataStore, Write};
 use crate::error::RequestError;
 use crate::server_info::ServerInfo;
 
-/// Maximum number of operations of a transaction that are compared with each other on a connection thread. Comparing
-/// this many operations takes less than a millisecond.
+/// Maximum number of operations in a transaction whose operations are compared with each other on a connection thread.
+/// Comparing this many operations takes less than a millisecond.
 const COMPARED_INLINE_MAX: usize = 1_024;
 
 /// Checks clients' requests and passes writes to the data store.

@@ -137,7 +137,7 @@ impl AccessControl {
         }
     }
 
-    /// Looks up a token in the tokens and keys that are valid now.
+    /// Looks up a simple token among the valid tokens, or verifies a signed token with the current keys.
     fn find(&self, value: &HeaderValue) -> Credentials {
         let text = text_of(value);
         match &self.provider {
@@ -319,8 +319,8 @@ impl AccessControl {
         }
     }
 
-    /// Admits a read of keys and values. Unlike [`AccessControl::pass`], it refuses a signed token of another auth
-    /// revision even if `check` requires no permission.
+    /// Admits a read of keys and values. Unlike [`AccessControl::pass`], it refuses a signed token issued at another
+    /// auth revision even if `check` requires no permission.
     pub async fn pass_to_read(
         &self,
         credentials: &Credentials,
@@ -346,8 +346,8 @@ impl AccessControl {
         Ok(())
     }
 
-    /// Checks whether the client may renew a lease: it must be a user, and may write all keys that are attached to the
-    /// lease.
+    /// Checks whether the client may renew a lease: it must be a user with permission to write all keys that are
+    /// attached to the lease.
     pub async fn check_renewal(
         &self,
         credentials: &Credentials,

@@ -126,8 +126,8 @@ impl Signer {
         quorate_jwt::read(&self.keys.load(), text).filter(|claims| claims.are_good_at(now()))
     }
 
-    /// Reads the key files again. New content is used only once two consecutive reads return it. Any bytes are a valid
-    /// HMAC key, so the key in a half-written file could not be distinguished from a shorter key.
+    /// Reads the key files again. New content is used only once two consecutive reads return it. Any sequence of bytes
+    /// is a valid HMAC key, so the key in a half-written file could not be distinguished from a shorter key.
     pub fn reload(&self) {
         let reloaded = self.source.texts().and_then(|texts| {
             let mut seen = self.seen.lock();
