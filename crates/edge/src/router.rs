@@ -317,8 +317,8 @@ fn is_login((service, method): (usize, usize)) -> bool {
     service.name == "etcdserverpb.Auth" && service.methods[method].name == "Authenticate"
 }
 
-/// Returns whether a learner accepts calls of this method. A learner answers only serializable range requests, which is
-/// checked later, when the message is decoded.
+/// Returns whether a learner accepts calls of this method. A learner answers only serializable range requests. Whether
+/// a range request is serializable is checked later, when the message is decoded.
 fn learner_answers(service: usize, method: usize) -> bool {
     let service = &SERVICES[service];
     matches!(

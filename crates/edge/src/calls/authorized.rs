@@ -2,7 +2,7 @@
 //!
 //! A call is authorized twice: when its headers arrive (`access::admit`), so that a refused caller does not have to
 //! send a message, and here, when its message is decoded. The client controls how much time passes in between. During
-//! this time, its user may be deleted, or authentication may be enabled.
+//! this time, the client's user may be deleted, or authentication may be enabled.
 //!
 //! # Invariant
 //!

@@ -1,9 +1,9 @@
 //! Replies that are encoded while the client reads them.
 //!
 //! The gRPC library encodes a whole reply before it sends the first byte. A list of 100 MB would therefore occupy
-//! another 100 MB until its client has read it, however slowly. Instead, a large reply is split into its records, which
-//! are slices of the store's data, and the few bytes between them. The transport receives one chunk at a time. The
-//! bytes on the wire are the same as with the gRPC library.
+//! another 100 MB until its client has read all of it, even if the client reads slowly. Instead, a large reply is split
+//! into its records, which are slices of the store's data, and the few bytes between them. The transport receives one
+//! chunk at a time. The bytes on the wire are the same as with the gRPC library.
 //!
 //! A method wraps its reply in a [`Reply`] and has it admitted, because the amount of data that clients have not read
 //! is limited (`admission`). The reply holds its permit until it is sent. Replies below [`COUNTED_BYTES_MIN`] use
@@ -195,7 +195,8 @@ impl<M: Large> Reply<M> {
         self.message
     }
 
-    /// Returns the response to a unary call. A small reply is encoded at once, and a large reply is encoded in parts.
+    /// Returns the response to a unary call. A small reply is encoded immediately. A large reply is encoded in parts
+    /// while it is sent.
     pub(crate) fn into_response(self) -> Result<Response<M>, Status> {
         let Self { message, len, list, bytes } = self;
         if len < COUNTED_BYTES_MIN {
@@ -230,7 +231,7 @@ impl StreamPermits {
     }
 }
 
-/// Returns a reply that the library encodes at once, or an error if the limit is reached.
+/// Returns a reply that the library encodes as a whole, or an error if the limit is reached.
 pub(crate) fn counted<M: Message>(
     message: M,
     replies: &Arc<Bound>,

@@ -1,6 +1,6 @@
 //! Health checks: `/health` returns a single result, whereas `/livez` and `/readyz` return a list of checks.
 //!
-//! Orchestrators use `/livez` to decide on restarts and `/readyz` for routing; older orchestrators use `/health`. A
+//! Orchestrators use `/livez` to decide on restarts and `/readyz` for routing. Older orchestrators use `/health`. A
 //! full backend causes only `/health` to fail, because the member still serves reads, and a restart would not help.
 
 use http::StatusCode;

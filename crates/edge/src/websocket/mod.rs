@@ -18,8 +18,8 @@
 //!
 //! # Not here
 //!
-//! The call and its permissions (`gateway`), hosts and origins (`http`), the protocol upgrade
-//! (`net::listen`). There are no extensions and no pings: as in etcd, TCP keep-alive detects lost clients.
+//! The call and its permissions (`gateway`), hosts and origins (`http`), the protocol upgrade (`net::listen`). There
+//! are no extensions. There are no pings either, because TCP keep-alive detects lost clients, as in etcd.
 
 mod frame;
 #[cfg(any(test, fuzzing))]
@@ -46,7 +46,7 @@ pub(crate) use handshake::{Unfit, accept, forwarded, is_wanted};
 /// Maximum number of received pieces that the call has not read. Each piece is at most [`PIECE_BYTES`] long.
 const UNREAD_PIECES_MAX: usize = 2;
 
-/// Number of bytes read from the connection at once.
+/// Maximum number of bytes in one read from the connection.
 const PIECE_BYTES: usize = 4 << 10;
 
 /// Maximum number of unsent ping replies.
