@@ -1,7 +1,7 @@
 //! Automatic compaction: decides when to compact, and at which revision.
 //!
 //! The compactor's only inputs are ticks and sampled revisions. `housekeeping` calls it and proposes the compactions
-//! that it returns. Every member runs a compactor, so that a new leader has the sampled revisions; only the leader
+//! that it returns. Every member runs a compactor, so that a new leader has the sampled revisions. Only the leader
 //! proposes compactions.
 
 use std::collections::VecDeque;

@@ -51,8 +51,8 @@ const LEADERLESS_CHECKS_MAX: u32 = 3;
 /// contains them.
 ///
 /// Publishing starts when this member appears in its own member list. Other members assume that the files of a member
-/// with published URLs identify its cluster (`bootstrap::joining`). A member whose files do not identify the cluster
-/// yet must therefore not publish its URLs.
+/// with published URLs identify its cluster (`bootstrap::join`). A member whose files do not identify the cluster yet
+/// must therefore not publish its URLs.
 pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     let attributes =
         Attributes { name: handles.info.identity().name.clone(), client_urls: client_urls.clone() };

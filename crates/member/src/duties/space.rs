@@ -12,8 +12,8 @@
 //! * The alarm for a full disk is raised while `node` refuses writes. It is disarmed when all applied changes are in
 //!   the file, or when another member leads. The alarm stores its cause (`quorate_state::alarm`), so this also holds
 //!   after a restart.
-//! * The file is defragmented online to bring it below that percentage, once for each change in the number of bytes in
-//!   use.
+//! * The file is defragmented online to bring it below `--quota-disarm-percent` of the quota, once for each change in
+//!   the number of bytes in use.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,9 +3,9 @@
 //! One log entry may delete a key and write it again, because etcd's check for duplicate keys accepts a transaction
 //! that deletes all keys from a given key onwards and also puts one of them. If the compaction is at exactly the
 //! entry's revision, etcd keeps the deletion and loses the next record, and an etcd member that reads the key crashes.
-//! Members that run Quorate keep the record, so a comparison would report them as corrupt. Therefore a compaction that
-//! a Quorate member receives stops one revision earlier, which is safe for all members. In clusters without etcd
-//! members the revision is unchanged.
+//! Members that run Quorate keep the record, so a comparison would report them as corrupt. Therefore a Quorate member
+//! moves such a compaction back by one revision, which is safe for all members. In clusters without etcd members the
+//! revision is unchanged.
 //!
 //! # Not here
 //!

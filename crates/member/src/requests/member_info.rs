@@ -1,7 +1,7 @@
 //! The identity and status of this member.
 //!
-//! A [`MemberInfo`] dereferences to the [`ServerInfo`], which contains the information that the services read. It adds
-//! the information that only the member itself uses.
+//! A [`MemberInfo`] dereferences to the [`ServerInfo`], which contains the information that the services read. The
+//! [`MemberInfo`] adds the information that only the member itself uses.
 
 use std::ops::Deref;
 use std::sync::Arc;

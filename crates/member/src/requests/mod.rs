@@ -1,4 +1,4 @@
-//! The path of a client's request from the interface of the data store to the threads.
+//! The path of a client's request from the data store's interface to the threads.
 //!
 //! Reads go through `reader`, changes through `proposer`, and orders to the threads (a snapshot, a defragmentation)
 //! through `administrator`.

@@ -347,8 +347,9 @@ struct Sent<'a> {
     ticket: Ticket<'a>,
 }
 
-/// Withdraws a membership change when its caller no longer waits. Unlike other withdrawn proposals, the change stops
-/// counting towards the limits at once: it may never be applied, and its entry occupies little memory in the log.
+/// Withdraws a membership change when its caller no longer waits. Unlike other withdrawn proposals, the change
+/// immediately stops counting towards the limits, because it may never be applied and its entry occupies little memory
+/// in the log.
 struct Withdrawal<'a> {
     pending: &'a PendingProposals,
     request_id: u64,

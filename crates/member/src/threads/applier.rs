@@ -1,6 +1,6 @@
 //! The applier. It owns the state machine and delivers its outputs to the other threads.
 //!
-//! The applier has a thread. While that thread is idle, the thread that runs the driver applies brief batches of
+//! The applier has its own thread. While that thread is idle, the thread that runs the driver applies brief batches of
 //! entries itself ([`RunInline`]), because waking the applier's thread would cost more than applying them. All other
 //! work, including handing batches to the backend thread, is left to the applier's thread, so no other thread waits for
 //! the backend. A lock allows only one thread at a time to run the applier, and every job is taken from the queue under
@@ -524,8 +524,8 @@ impl Carrier {
 
     #[cold]
     fn log_refusal(entry: &Entry, refusal: &Refusal, took: Duration) {
-        // The text is formatted only if the log accepts the line, because the log limits how many of these lines it
-        // accepts per second.
+        // The text is formatted only if the logger accepts the line, because the logger limits how many of these lines
+        // it accepts per second.
         log::warn!(
             "failed to apply request",
             "took" = took,
@@ -561,12 +561,12 @@ impl Carrier {
         let alarm = no_space_alarm(self.identity.member_id, AlarmAction::Activate, Cause::Other);
         let proposal =
             encode(header, alarm, usize::MAX).expect("an alarm is shorter than the size limit");
-        // If the queue is full, this proposal is dropped; the next write that finds no space raises the alarm again.
+        // If the queue is full, this proposal is dropped. The next write that finds no space raises the alarm again.
         let _raised = self.neighbours.driver.request(Input::Propose(proposal), false).is_ok();
     }
 }
 
-/// Returns the change of the alarm counters by a command: 1 for an activation, -1 for a deactivation.
+/// Returns the amount by which a command changes the alarm counters: 1 for an activation, -1 for a deactivation.
 fn alarm_step(command: &Command) -> i64 {
     let Command::Alarm(alarm) = command else { return 0 };
     match AlarmAction::try_from(alarm.request.action) {

@@ -185,7 +185,7 @@ impl ApplierHandle {
     }
 }
 
-/// Sends inputs to the driver; every thread has a clone.
+/// Sends inputs to the driver. Every thread has a clone.
 #[derive(Clone)]
 pub(crate) struct DriverHandle {
     inputs: Sender<Input>,

@@ -1,6 +1,6 @@
 //! Delivery of responses from the core threads to the requests that wait for them.
 //!
-//! Waking a task of another thread costs 4-6 microseconds, most of it in the kernel, so a core thread wakes each
+//! Waking a task on another thread costs 4-6 microseconds, most of it in the kernel, so a core thread wakes each
 //! runtime once for a whole batch. Every connection runtime has one [`CompletionQueue`]. A core thread adds all
 //! responses of a batch to the queue and wakes the runtime once. The runtime's delivery task then passes each response
 //! to its request on the runtime's own thread, where waking a task is only a push to a local queue.

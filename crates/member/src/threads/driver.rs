@@ -4,11 +4,11 @@
 //! Inputs are processed in batches: all inputs that are queued while one batch is processed form the next batch, so
 //! that many proposals share one append.
 //!
-//! The driver has a thread, which keeps the clock and processes the inputs that other threads queue. While that thread
-//! is idle, a thread with an urgent input runs the driver itself ([`RunInline`]): the network thread with a peer's
-//! message, the log thread after a sync, and a connection thread with the only request in progress. Each of these runs
-//! saves two context switches. A lock allows only one thread at a time to run the driver, and every input is taken from
-//! the queue under that lock, so inputs of one source keep their order.
+//! The driver has its own thread, which keeps the clock and processes the inputs that other threads queue. While that
+//! thread is idle, a thread with an urgent input runs the driver itself ([`RunInline`]): the network thread with a
+//! peer's message, the log thread after a sync, and a connection thread with the only request in progress. Each of
+//! these runs saves two context switches. A lock allows only one thread at a time to run the driver, and every input is
+//! taken from the queue under that lock, so inputs of one source keep their order.
 //!
 //! If only a few entries were committed, the thread that runs the driver also runs the applier, after it has released
 //! the driver ([`ApplierHandle::run_or_wake`]). The driver's own thread does so only if there is no other voter,
@@ -19,7 +19,7 @@
 //!
 //! # Bounds
 //!
-//! At most [`REQUESTS_QUEUED_MAX`](crate::threads::channels::REQUESTS_QUEUED_MAX) requests wait in the queue; further
+//! At most [`REQUESTS_QUEUED_MAX`](crate::threads::channels::REQUESTS_QUEUED_MAX) requests wait in the queue. Further
 //! requests are refused. `admission` bounds the total number of requests, in the queue and after it. Reports of the
 //! other threads use the same queue. The number of reports is bounded by the work given to those threads. The driver
 //! never waits for the log thread's disk writes. `node` bounds the number and the bytes of these writes.

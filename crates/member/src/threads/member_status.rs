@@ -184,7 +184,7 @@ impl MemberStatus {
         *self.storage_version.lock() = version;
     }
 
-    /// Sets the leadership; only the driver calls this.
+    /// Sets the leadership. Only the driver calls this.
     pub(crate) fn publish(&self, state: LeadershipState) {
         if state == self.state() {
             return;

@@ -1,4 +1,4 @@
-//! A disk that measures the time spent on writes and syncs of the log and of the backend file.
+//! A disk that measures the time spent on writing and syncing the log and the backend file.
 //!
 //! Dashboards show writes and syncs separately, because a slow sync is caused by the medium and a slow write by a lack
 //! of free memory. Files are distinguished by name. Each kind of file has one writer, which reads the time spent since

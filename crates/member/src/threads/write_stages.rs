@@ -14,8 +14,8 @@ use std::time::Instant;
 use quorate_node::Persist;
 use quorate_raft::LogIndex;
 
-/// Number of batches kept. The stages of a slow write are read after the write has been applied. There are then at most
-/// as many newer writes as may wait for the applier, and most of them share batches.
+/// Number of batches kept. The stages of a slow write are read after the write has been applied. By then, the number of
+/// newer writes is at most the number that may wait for the applier, and most of these writes share batches.
 const BATCHES_KEPT: usize = 4096;
 
 /// The times at which a write passed its stages. A time is absent if the stage has not been reached yet or was skipped

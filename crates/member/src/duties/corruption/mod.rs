@@ -1,6 +1,6 @@
 //! Detects members whose state differs from the state of the other members, by comparing hashes.
 //!
-//! There are three checks, as in etcd, and a fourth check by which a member checks its own state (`own`).
+//! There are three checks, as in etcd, and a fourth check, in which a member checks its own state (`own`).
 //! [`check_before_serving`] compares this member's state with the other members' states at startup, and prevents this
 //! member from serving clients if the states differ. In [`compare_periodically`] the leader compares its whole keyspace
 //! with each member's keyspace. In [`compare_compactions`] the leader compares the stored hashes of compactions, so
