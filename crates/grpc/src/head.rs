@@ -1,6 +1,6 @@
 //! Checks the headers of a request before anything else is processed, as grpc-go's server does.
 //!
-//! A request may fail several checks. Therefore the checks have grpc-go's order, codes and texts: host, content type,
+//! A request may fail several checks. Therefore the checks have grpc-go's codes, texts and order: host, content type,
 //! values with a fixed format, method, remaining time.
 
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct Call {
     pub service: usize,
     /// The position of the method in its service.
     pub method: usize,
-    /// The sides of the call that send a stream of messages.
+    /// Which sides of the call send a stream of messages.
     pub kind: Kind,
     /// The client's timeout.
     pub timeout: Option<Duration>,

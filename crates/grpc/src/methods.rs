@@ -7,7 +7,7 @@ use quorate_gotext::quote::go_quote_bytes;
 /// Audit log name of a peer-port request for a member's whole state.
 pub const IMAGE_METHOD: &str = "/quorate.Peer/Image";
 
-/// The sides of a call that send a stream of messages.
+/// Which sides of a call send a stream of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One message in each direction.
@@ -37,7 +37,7 @@ pub struct Method {
     pub name: &'static str,
     /// The path of requests, which contains the service and the method.
     pub path: &'static str,
-    /// The sides of a call that send a stream of messages.
+    /// Which sides of a call send a stream of messages.
     pub kind: Kind,
     /// Whether the method is read-only, so that a call without a response may be repeated.
     pub only_reads: bool,
@@ -161,7 +161,7 @@ pub enum Route<'a> {
         service: usize,
         /// The position of the method in its service.
         method: usize,
-        /// The sides of a call that send a stream of messages.
+        /// Which sides of a call send a stream of messages.
         kind: Kind,
     },
     /// The path names an unknown service.
