@@ -161,7 +161,7 @@ pub(super) static ABSENT: &[Absent] = &[
     text("log-package-levels", Replaced("log-level")),
     switch(
         "next-cluster-version-compatible",
-        Dropped("it allowed members of etcd 3.4 to join a cluster of etcd 3.5"),
+        Dropped("it allowed etcd 3.4 members to join an etcd 3.5 cluster"),
     ),
     text("proxy", PROXY),
     text("proxy-dial-timeout", PROXY),

@@ -60,7 +60,7 @@ pub enum AuthTokenFault {
     NoMethod,
     /// The signing method is unknown.
     #[error(
-        "auth: invalid auth options: sign-method must be RS, PS, ES or HS with 256, 384 or 512, or EdDSA"
+        "auth: invalid auth options: sign-method must be EdDSA, or RS, PS, ES or HS followed by 256, 384 or 512"
     )]
     Method,
 }

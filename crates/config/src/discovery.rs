@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_without_a_scheme_are_secured_unless_the_flag_permits_plaintext() {
+    fn discovery_endpoints_without_a_scheme_use_tls_unless_plaintext_is_allowed() {
         for (insecure_transport, cacert, is_secured) in
             [(true, "", false), (false, "", true), (true, "/ca", true)]
         {

@@ -41,13 +41,13 @@ pub(super) enum Reason {
     Election,
     #[error("servers find each other in the database")]
     Founding,
-    #[error("every server on the database is a member, and there are no others")]
+    #[error("every server on the database is a member, and there are no other members")]
     Members,
     #[error("all servers read the same data from the database")]
     Comparison,
     #[error("the tables have their own format, which a server migrates when it starts")]
     Version,
-    #[error("the engine removes compacted versions in steps of its own")]
+    #[error("the engine's compaction steps cannot be configured")]
     Compaction,
     #[error("the engine raises the NOSPACE alarm at the quota, and an operator disarms it")]
     Quota,
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_refused_with_engine_exists() {
+    fn the_table_of_flags_contains_every_flag_refused_with_engine() {
         for (name, _) in MEANINGLESS.iter().filter(|(name, _)| *name != "discovery-config") {
             assert!(FLAGS.iter().any(|flag| flag.name == *name), "{name}");
         }

@@ -152,7 +152,8 @@ fn decode_section<'a>(
         } else if SECURING.contains(&section) && !value.is_empty() {
             let known = keys_of(section).join(", ");
             return Err(Stop::Refused(format!(
-                "{path}: unknown key, which is refused in a section that secures connections; known keys: {known}"
+                "{path}: unknown key; sections with security settings must not contain unknown keys \
+                 (known keys: {known})"
             )));
         } else {
             unknown.push(path);

@@ -347,7 +347,7 @@ fn the_last_invalid_environment_variable_is_reported() {
 }
 
 #[test]
-fn flags_without_an_effect_on_a_database_are_refused() {
+fn flags_that_have_no_effect_with_engine_are_refused() {
     for (arguments, text) in [
         (
             "--engine postgres://u:geheim@h/db --data-dir d",

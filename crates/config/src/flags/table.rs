@@ -26,7 +26,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "snapshot-catchup-entries",
         Uint64(|d| &mut d.config.snapshot_catchup_entries),
-        "Number of log entries before a snapshot that stay in memory for lagging followers.",
+        "Number of log entries before a snapshot to keep in memory for lagging followers.",
     ),
     flag(
         MEMBER,
@@ -106,7 +106,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "quota-disarm-percent",
         Uint(|d| &mut d.config.quota_disarm_percent),
-        "Percentage of the quota below which this member frees space and disarms its NOSPACE alarm; 0 for never.",
+        "Quota percentage below which the NOSPACE alarm is disarmed, after defragmenting if needed; 0 for never.",
     ),
     flag(
         MEMBER,
@@ -161,7 +161,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "grpc-keepalive-min-time",
         Duration(|d| &mut d.config.grpc_keepalive_min_time),
-        "Minimum time between two pings of a client; faster clients are disconnected; 0 for 5m.",
+        "Minimum time between two pings from a client; clients that ping more often are disconnected; 0 for 5m.",
     ),
     flag(
         MEMBER,
@@ -234,13 +234,13 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "initial-cluster-state",
         OneOf(&["new", "existing"], |d| &mut d.initial_cluster_state),
-        "Whether this member founds a cluster ('new') or has been added to one ('existing').",
+        "Whether this member founds a cluster ('new') or has been added to an existing cluster ('existing').",
     ),
     flag(
         CLUSTERING,
         "initial-cluster-token",
         Text(|d| &mut d.config.initial_cluster_token),
-        "Text that makes the ids of this cluster differ from those of other clusters.",
+        "Text that makes the ids of this cluster differ from the ids of other clusters.",
     ),
     flag(
         CLUSTERING,
@@ -386,7 +386,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "auto-compaction-mode",
         Text(|d| &mut d.auto_compaction_mode),
-        "Unit of the retention: 'periodic' for a time (a plain number is hours), 'revision' for a number of revisions.",
+        "Unit of the retention: 'periodic' for a period (a plain number: hours), 'revision' for a number of revisions.",
     ),
     flag(
         CLUSTERING,
@@ -427,7 +427,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "client-cert-auth",
         Bool(|d| &mut d.config.security.client.client_cert_auth),
-        "Accept only clients with a certificate; its common name is the user.",
+        "Accept only clients with a certificate; its common name is the user name.",
     )
     .file_key("client-transport-security.client-cert-auth"),
     flag(
@@ -447,14 +447,14 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "trusted-ca-file",
         Text(|d| &mut d.config.security.client.trusted_ca_file),
-        "Trusted authorities of client certificates, PEM; clients must then present a certificate.",
+        "Trusted authorities for client certificates, PEM; if set, clients must present a certificate.",
     )
     .file_key("client-transport-security.trusted-ca-file"),
     flag(
         SECURITY,
         "auto-tls",
         Bool(|d| &mut d.config.security.client.auto_tls),
-        "Serve clients with a self-signed certificate.",
+        "Use a self-signed certificate for the client listeners.",
     )
     .file_key("client-transport-security.auto-tls"),
     flag(
@@ -496,7 +496,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "peer-trusted-ca-file",
         Text(|d| &mut d.config.security.peer.trusted_ca_file),
-        "Trusted authorities of peer certificates, PEM; peers must then present a certificate.",
+        "Trusted authorities for peer certificates, PEM; if set, peers must present a certificate.",
     )
     .file_key("peer-transport-security.trusted-ca-file"),
     flag(
@@ -517,7 +517,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "peer-auto-tls",
         Bool(|d| &mut d.config.security.peer.auto_tls),
-        "Use a self-signed certificate for peer connections, and do not verify the certificates of peers.",
+        "Use a self-signed certificate for peer connections, and do not verify peer certificates.",
     )
     .file_key("peer-transport-security.auto-tls"),
     flag(
@@ -592,7 +592,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MONITORING,
         "log-outputs",
         UniqueTexts(|d| &mut d.log_outputs),
-        "Comma-separated outputs of the log: default, stderr, stdout, systemd/journal, or files.",
+        "Comma-separated log outputs: default, stderr, stdout, systemd/journal, or file paths.",
     ),
     flag(
         MONITORING,
@@ -653,7 +653,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MONITORING,
         "distributed-tracing-sampling-rate",
         Int(|d| &mut d.config.tracing.sampling_rate),
-        "Number of calls per million to trace, among calls without a traced parent.",
+        "Number of calls to trace per million calls without a traced parent.",
     ),
     flag(
         MONITORING,
@@ -684,13 +684,13 @@ pub(crate) static FLAGS: &[Flag] = &[
         FEATURES,
         "watch-progress-notify-interval",
         Duration(|d| &mut d.config.watch_progress_notify_interval),
-        "Time between progress notifications of an idle watch; 0 for 10m.",
+        "Time between progress notifications on an idle watch; 0 for 10m.",
     ),
     flag(
         FEATURES,
         "compaction-batch-limit",
         Int(|d| &mut d.config.compaction_batch_limit),
-        "Maximum number of revisions that a compaction removes at once; 0 for 1000.",
+        "Maximum number of revisions removed in one step of a compaction; 0 for 1000.",
     ),
     flag(
         FEATURES,

@@ -111,7 +111,7 @@ const SHOWN: &[(&str, Effect)] = &[
     ("fence-stalled-disk", Test("crates/server/src/bootstrap/tests/restart.rs", "election_flags_are_passed_to_the_node")),
     ("rebuild-corrupt-member", Test("tests/tests/blackbox/rebuild.rs", "a_corrupt_member_is_rebuilt")),
     ("strict-reconfig-check", Test("tests/tests/blackbox/membership.rs", "an_invalid_membership_change_is_refused")),
-    ("discovery-insecure-transport", Test("crates/config/src/discovery.rs", "endpoints_without_a_scheme_are_secured_unless_the_flag_permits_plaintext")),
+    ("discovery-insecure-transport", Test("crates/config/src/discovery.rs", "discovery_endpoints_without_a_scheme_use_tls_unless_plaintext_is_allowed")),
     ("discovery-insecure-skip-tls-verify", Test("tests/tests/blackbox/flag_effects.rs", "founding_members_use_a_secured_discovery_service")),
     ("discovery-cert", Test("tests/tests/blackbox/flag_effects.rs", "founding_members_use_a_secured_discovery_service")),
     ("discovery-key", Test("tests/tests/blackbox/flag_effects.rs", "founding_members_use_a_secured_discovery_service")),
