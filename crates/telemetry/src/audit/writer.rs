@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_truncated_by_a_full_disk_does_not_damage_the_next_one() {
+    fn a_line_truncated_by_a_full_disk_does_not_damage_the_next_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let file = File::create(&path).unwrap();

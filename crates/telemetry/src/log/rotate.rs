@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn rotation_never_splits_or_loses_a_line_and_keeps_files_below_the_limit() {
+    fn rotation_loses_no_line_and_only_a_single_long_line_exceeds_the_size_limit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new").join("etcd.log");
         let mut file = RotatedFile::open(path.to_str().unwrap(), rotation(10)).unwrap();

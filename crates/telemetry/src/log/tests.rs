@@ -25,7 +25,7 @@ fn after_time(line: &str) -> &str {
 }
 
 #[test]
-fn json_lines_have_the_keys_of_etcd_in_the_order_of_etcd() {
+fn json_lines_have_the_same_keys_and_order_as_in_etcd() {
     let whole = text(Format::Json, SOURCE, "hello", &[]);
     assert!(whole.starts_with("{\"level\":\"info\",\"ts\":\""), "{whole}");
     assert_eq!(after_time(&whole), ":\"server/driver.rs:7\",\"msg\":\"hello\"}\n");

@@ -59,7 +59,7 @@ impl<M> Labelled<M> {
     pub fn with(&self, values: &[&str]) -> &M {
         assert!(
             values.len() == self.names.len(),
-            "a series has one value for each label: otherwise values would be reported under wrong labels"
+            "a series has one value for each label: otherwise values would be reported under the wrong labels"
         );
         let mut link = &self.first;
         let mut count = 0;

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn process_metrics_are_parsed_with_any_program_name() {
+    fn process_metrics_are_found_whatever_the_program_name_contains() {
         let own =
             "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 4 0 1000 4096000 25 0";
         let sample = parse_stat(own, "cpu 1 2\nbtime 1700000000\n");

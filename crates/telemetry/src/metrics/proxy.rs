@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scrape_has_the_series_of_the_proxy_and_of_its_process() {
+    fn a_scrape_contains_the_series_of_the_proxy_and_its_process() {
         let services = [GrpcService { name: "a.B", methods: vec![("C", "unary")] }];
         let metrics = ProxyMetrics::new(&services);
         metrics.cache_hits.inc();

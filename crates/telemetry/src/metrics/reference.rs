@@ -8,17 +8,17 @@ use super::{Metrics, MetricsLevel};
 const HEAD: &str = "\
 # Series of a member
 
-This page is generated from the declarations of the series (`telemetry::metrics`), and a test checks
-that both agree. A member serves the series at `/metrics`, as text or protobuf. A series with labels
-appears when it has its first value. `grpc_server_handling_seconds` exists only with
+This page is generated from the declarations of the series (`telemetry::metrics`), and a test
+compares it with them. A member serves the series at `/metrics`, as text or protobuf. A series with
+labels appears when it has its first value. `grpc_server_handling_seconds` exists only with
 `--metrics=extensive`.
 ";
 
 /// The section of a metric on the page, by the prefix of its name.
 const SECTIONS: [(&str, &str); 4] = [
-    ("etcd_", "Series of etcd"),
+    ("etcd_", "etcd's series"),
     ("grpc_server_", "Calls"),
-    ("quorate_", "Series of Quorate"),
+    ("quorate_", "Quorate's own series"),
     ("", "The process"),
 ];
 

@@ -73,9 +73,9 @@ sample! {
     Counter lists_refused: "quorate_lists_refused_total",
         "Long lists refused because unread lists used up the memory limit for record references.";
     Gauge replies_bytes: "quorate_replies_bytes",
-        "Bytes of responses with records that clients have not read yet.";
+        "Bytes of unread responses that contain records.";
     Counter replies_refused: "quorate_replies_refused_total",
-        "Responses with records that were refused because unread responses had used up the memory limit.";
+        "Responses refused because unread responses that contain records had used up the memory limit.";
     Gauge waiters_bytes: "quorate_waiters_bytes",
         "Memory used by requests that wait for a lock or an election, in bytes.";
     Counter waiters_refused: "quorate_waiters_refused_total",
@@ -117,7 +117,7 @@ sample! {
     Gauge peer_confirmed: "quorate_peer_confirmed_strangers",
         "Senders that were confirmed as members but are not yet in the applied membership.";
     Gauge engine_epoch: "quorate_engine_epoch",
-        "Number of the sequencer's term, if the data is in a database.";
+        "Current term of the sequencer, if the data is in a database.";
     Gauge engine_backlog_batches: "quorate_engine_backlog_batches",
         "Batches in the log of the database that are not in its tables yet.";
     Gauge engine_backlog_bytes: "quorate_engine_backlog_bytes",

@@ -120,7 +120,7 @@ fn histograms_are_cumulative_and_have_a_sum() {
 }
 
 #[test]
-fn histogram_bounds_equal_those_of_etcd() {
+fn histogram_bounds_are_the_same_as_in_etcd() {
     let bounds = |histogram: &Histogram| -> Vec<String> {
         histogram.snapshot().0.iter().map(|(bound, _)| number(*bound)).collect()
     };
