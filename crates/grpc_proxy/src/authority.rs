@@ -50,7 +50,7 @@ pub(crate) async fn poll_authentication(
         let is_refused = is_refused(&upstream).await;
         if is_refused && !was_refused {
             log::info!(
-                "authentication is enabled: dropping the cached responses and owned keys of anonymous clients"
+                "authentication is enabled: dropping all owned keys and the responses cached for anonymous clients"
             );
         }
         was_refused = is_refused;

@@ -72,7 +72,7 @@ pub(crate) fn answer(message: Bytes) -> Response<Body> {
 }
 
 fn head_of(message: &Bytes) -> Bytes {
-    let head = message_head(message.len()).expect("no message of a member is longer than 2 GiB");
+    let head = message_head(message.len()).expect("no message from a member is longer than 2 GiB");
     Bytes::copy_from_slice(&head)
 }
 

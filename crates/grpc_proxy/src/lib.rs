@@ -69,7 +69,7 @@ const START: Command<Run> = Command {
     own_example: "  # Serve clients on this machine on behalf of a cluster
   quorate grpc-proxy start --listen-addr 127.0.0.1:23790 --endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
 
-  # Show clients only the keys below app/, without the prefix
+  # Show clients only the keys under app/, without the prefix
   quorate grpc-proxy start --endpoints 10.0.0.1:2379 --namespace app/",
     flags: FLAGS,
     run: Some(start),

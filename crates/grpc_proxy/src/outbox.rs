@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_body_has_all_messages_in_order_and_then_the_status() {
+    async fn the_body_contains_all_messages_in_order_followed_by_the_status() {
         let outbox = Arc::new(Outbox::default());
         let shared =
             WatchResponse { cancel_reason: "x".repeat(20_000), ..WatchResponse::default() };

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_upstream_creates_the_remaining_watches() {
+    fn remaining_watches_are_created_again_on_a_new_stream() {
         let feed = Arc::new(Feed::default());
         let [first, second] = std::array::from_fn(|_| watch(&feed));
         assert_eq!(asked(&feed), ["create 1", "create 2"]);
@@ -413,7 +413,7 @@ mod tests {
         assert_eq!(
             asked(&feed),
             ["create 2", "create 3", "progress"],
-            "the progress request was not answered and is sent again"
+            "the unanswered progress request was not sent again"
         );
         drop((second, third));
         assert_eq!(asked(&feed), ["cancel 2", "cancel 3"]);
