@@ -138,13 +138,13 @@ pub(crate) async fn read_answer(body: Incoming) -> Result<String, PostError> {
 pub(crate) fn other_origin(local: &Local, contact: &Contact, mismatch: Mismatch) -> PostError {
     if contact.notices.refusals.admits().is_some() {
         log::error!(
-            "a member was not restored from the same snapshot as this one; messages between the two are \
+            "this member and a peer were not restored from the same snapshot; messages between them are \
              refused",
             "local-member-id" = local.introduction.member,
             "remote-peer-id" = contact.name,
             "advice" = "restore all members of a cluster from the same snapshot, or none of them; \
-                        replace a single member with `member remove` and `member add`, and an empty \
-                        data directory"
+                        to replace a single member, use `member remove` and `member add`, and start \
+                        with an empty data directory"
         );
     }
     mismatch.into()

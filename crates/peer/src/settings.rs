@@ -68,9 +68,9 @@ impl SharedSettings {
     pub(crate) fn compare(&self, from: MemberId, headers: &HeaderMap) {
         for difference in self.differences(from, headers) {
             log::warn!(
-                "a member has a different value for a setting that should be equal on all members: \
-                 its stored state and the membership changes that it accepts may differ; set the \
-                 same flags on all members",
+                "a peer has a different value for a setting that should be equal on all members: \
+                 the stored states of the members may differ, as may the membership changes that \
+                 they accept; set the same flags on all members",
                 "setting" = difference.name,
                 "local-value" = difference.own,
                 "remote-value" = difference.other,

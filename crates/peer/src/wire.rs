@@ -351,7 +351,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn an_encoded_message_is_decoded_unchanged(message in message()) {
+        fn messages_round_trip(message in message()) {
             let bytes = encoded(&message);
             prop_assert_eq!(bytes.len(), message_len(&message));
             prop_assert_eq!(decode_message(&bytes).unwrap(), message);
