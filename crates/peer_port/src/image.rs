@@ -175,8 +175,8 @@ fn check_certificate(
         return Ok(());
     }
     Err(
-        "the certificate is not valid for the host of any peer URL of the requesting member, and no allowed names of \
-         peers are configured (--peer-cert-allowed-cn, --peer-cert-allowed-hostname)",
+        "the certificate is not valid for the host of any peer URL of the requesting member, and no allowed peer \
+         names are configured (--peer-cert-allowed-cn, --peer-cert-allowed-hostname)",
     )
 }
 
