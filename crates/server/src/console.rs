@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_console_connects_to_addresses_that_can_be_dialed() {
+    fn the_console_does_not_connect_to_unspecified_addresses() {
         let config = Config {
             advertise_client_urls: vec![url("https://m1.example:2379")],
             listen_client_urls: vec![url("https://0.0.0.0:2379"), url("http://127.0.0.1:2380")],

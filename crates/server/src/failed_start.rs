@@ -36,7 +36,8 @@ pub(crate) fn what_to_do(error: &StartError, data_dir: &str) -> Option<String> {
     if let BootError::Refused(Refusal::Bootstrapped(id)) = error {
         let replace = remedy::replace_member(Some(id.0));
         return Some(format!(
-            "if this member's data is elsewhere, name its directory with --data-dir; if the data is lost, {replace}"
+            "if this member's data is elsewhere, specify its directory with --data-dir; if the data is lost, \
+             {replace}"
         ));
     }
     let replace = remedy::replace_member(None);
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_failed_start_contains_advice() {
+    fn the_advice_after_a_failed_start_depends_on_the_error() {
         let advice = |error| what_to_do(&StartError::Boot(error), "here").unwrap();
         let path = Path::new("here/member/snap/db").to_owned();
         assert!(

@@ -21,8 +21,8 @@ pub(crate) fn replace_member(id: Option<u64>) -> String {
 }
 
 /// The advice if all members have lost their logs or are marked as having lost them.
-pub(crate) const GO_ON_ALONE: &str = "if no member is running and no other member can start, start the member with the \
-                                      longest log with --force-new-cluster, and add the other members again: \
+pub(crate) const GO_ON_ALONE: &str = "if no member is running and no other member can start, use --force-new-cluster \
+                                      to start the member with the longest log, and add the other members again; \
                                       acknowledged writes that are missing from that log are lost";
 
 /// Returns the advice if only the backend file is left.
@@ -67,7 +67,7 @@ pub(crate) fn after_fault(error: &(dyn Error + 'static)) -> &'static str {
         cause = error.source();
     }
     if is_full {
-        "the disk is full: free a few hundred megabytes on the disk that holds the file in the error, start the \
+        "the disk is full: free a few hundred megabytes on the disk of the file named in the error, start the \
          member, then compact and defragment; no acknowledged write is lost, because the log contains all of them"
     } else {
         "fix the cause named in the error, then start the member again; if its files are damaged, remove the \
@@ -84,7 +84,7 @@ mod tests {
     struct Growing(#[source] io::Error);
 
     #[test]
-    fn only_the_error_of_a_full_disk_advises_freeing_space() {
+    fn only_a_full_disk_error_advises_freeing_space() {
         let full = |errno| after_fault(&Growing(io::Error::from_raw_os_error(errno)));
         assert!(full(28).starts_with("the disk is full: free"), "ENOSPC");
         assert!(full(122).starts_with("the disk is full: free"), "EDQUOT");

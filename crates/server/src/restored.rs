@@ -55,8 +55,8 @@ impl Proof {
         peers.set_unproven(false);
         if let Err(error) = restored::remove(&*self.disk, &self.dirs) {
             log::warn!(
-                "failed to remove the mark of a restored data directory; when this member starts \
-                 again, it will compare its state with the other members again",
+                "failed to remove the mark of a restored data directory; at its next start, this member \
+                 will again compare its state with the states of the other members",
                 "error" = error.to_string()
             );
         }

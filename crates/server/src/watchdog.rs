@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_watchdog_is_enabled_only_by_the_environment_of_the_process() {
+    fn the_watchdog_is_enabled_only_by_valid_variables_meant_for_this_process() {
         let own = std::process::id().to_string();
         let asked = |micros: &str, process: Option<&str>, socket: &str| {
             Watchdog::asked_for(Some(micros.into()), process.map(Into::into), Some(socket.into()))

@@ -243,7 +243,7 @@ async fn a_backend_without_its_log_is_refused(kind: Kind) {
         let said = exit.log.lines().last().unwrap_or_default();
         assert!(said.contains(&server.backend().display().to_string()), "{said}");
         assert!(said.contains("there is no write-ahead log in"), "{said}");
-        assert!(said.contains("give its directory with --wal-dir"), "{said}");
+        assert!(said.contains("specify its directory with --wal-dir"), "{said}");
         assert!(!log.exists(), "no log is created");
     }
     // With the log's actual folder in `--wal-dir`, the member starts without data loss.

@@ -100,7 +100,7 @@ pub(crate) enum BootError {
     Published { id: MemberId, name: String },
     #[error(
         "{} has applied entries up to index {applied}, but there is no write-ahead log in {}: if the log \
-         is elsewhere, give its directory with --wal-dir; if the log is lost, this member must not start; {}; \
+         is elsewhere, specify its directory with --wal-dir; if the log is lost, this member must not start; {}; \
          {}",
         backend.display(),
         wal.display(),

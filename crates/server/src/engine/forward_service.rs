@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_beyond_the_bounds_wait() {
+    fn frames_wait_while_the_limit_on_frames_or_bytes_is_reached() {
         let bounds =
             Bounds { frames: Arc::new(Semaphore::new(2)), bytes: Arc::new(Semaphore::new(10)) };
         let mut cx = Context::from_waker(Waker::noop());

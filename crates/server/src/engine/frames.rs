@@ -201,7 +201,7 @@ impl<R: AsyncRead + Unpin> Opener<R> {
         check(
             &frame_tag(&self.key, self.count, &frame),
             &received,
-            "a frame has a wrong authentication code",
+            "a frame has an invalid authentication code",
         )?;
         self.count += 1;
         Ok(Bytes::from(frame).slice(HEAD_BYTES..))

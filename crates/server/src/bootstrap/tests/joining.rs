@@ -111,7 +111,7 @@ fn a_founder_that_has_never_run_may_join() {
 }
 
 #[test]
-fn one_peer_that_lists_the_client_urls_proves_that_the_member_has_run() {
+fn a_member_has_run_if_any_peer_lists_its_client_urls() {
     let late = peer_that_lists(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7"}"#);
     let informed = peer_that_lists(
         r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7","clientURLs":["http://c:7"]}"#,

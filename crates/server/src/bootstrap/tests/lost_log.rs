@@ -43,7 +43,7 @@ fn a_backend_file_without_its_log_is_refused() {
         };
         let expected = format!(
             "{} has applied entries up to index 1, but there is no write-ahead log in {wal}: if the log is \
-             elsewhere, give its directory with --wal-dir; if the log is lost, this member must not start; \
+             elsewhere, specify its directory with --wal-dir; if the log is lost, this member must not start; \
              remove this member from the cluster (etcdctl member remove ID), ",
             db.display()
         );
@@ -107,7 +107,7 @@ fn check_marked(config: &Config) {
         lost_log::path(&dirs).display()
     );
     assert!(refused.starts_with(&expected), "{refused}");
-    assert!(refused.contains("start the member with the longest log with --force-new-cluster"));
+    assert!(refused.contains("use --force-new-cluster to start the member with the longest log"));
     assert!(lost_log::reason(&RealDisk, &dirs).unwrap().is_some());
 }
 
@@ -166,7 +166,7 @@ fn a_member_with_a_lost_log_mark_and_no_usable_log_does_not_start() {
 }
 
 #[test]
-fn an_impossible_term_is_refused_with_advice() {
+fn an_impossibly_high_term_is_refused_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     create_used_directory(&config);
