@@ -4,10 +4,10 @@
 //! limit = reserved (log, snapshots, backend, runtimes, outgoing connections) + peer connections + client connections
 //! ```
 //!
-//! All client listeners share one budget, and the peer listener has its own. Neither clients nor unknown hosts on the
-//! peer port can therefore use descriptors that the cluster or the files need. A connection beyond a budget waits until
-//! another one closes. Each listener accepts one such connection, which occupies a reserved descriptor while it waits.
-//! The other connections wait in the kernel's queue.
+//! All client listeners share one budget, and the peer listener has its own. Therefore, neither clients nor unknown
+//! hosts that connect to the peer port can use up the descriptors that the cluster or the files need. A connection that
+//! exceeds its budget waits until another connection closes. Each listener accepts one such connection, which occupies
+//! a reserved descriptor while it waits. The other connections wait in the kernel's queue.
 //!
 //! # Not here
 //!
@@ -27,7 +27,7 @@ const KEPT_BACK_MIN: u64 = 150;
 /// waiting connection each, and outgoing connections.
 const FILES_AND_DIALED: u64 = 64;
 
-/// Number of further reserved descriptors, if the limit permits. They are for the connections that a member of a
+/// Number of additional reserved descriptors, if the limit permits. They are for the connections that a member of a
 /// seven-member cluster opens in the worst case: for each other member two streams, four pipeline workers, a probe for
 /// each stream, and one request; and in total sixteen snapshots, thirty-two pooled connections, and name lookups.
 const DIALED_MORE: u64 = 128;
@@ -46,7 +46,7 @@ const CLIENT_CONNECTIONS_MAX: u64 = 1 << 16;
 /// Maximum number of peer connections, even if the descriptor limit permits more.
 const PEER_CONNECTIONS_MAX: u64 = 4096;
 
-/// The fraction (1/N) of the unreserved descriptors that is for peer connections.
+/// The fraction (1/N) of the unreserved descriptors that is set aside for peer connections.
 const PEER_SHARE: u64 = 8;
 
 /// The usual descriptor limit in a shell. If the process has a lower limit, the division of the descriptors is logged.

@@ -26,7 +26,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Starts to check a body.
+    /// Starts checking a body.
     pub fn new(now: Instant) -> Self {
         Self { period_end: now + PERIOD, period_bytes: 0 }
     }
@@ -41,7 +41,7 @@ impl Pace {
         self.period_end
     }
 
-    /// Returns whether the body arrives fast enough. If the current period is over, starts the next period.
+    /// Returns whether the body is arriving fast enough. If the current period is over, starts the next period.
     pub fn is_kept(&mut self, now: Instant) -> bool {
         if now < self.period_end {
             return true;

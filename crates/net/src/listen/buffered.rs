@@ -119,7 +119,7 @@ pub enum Written {
 /// find the writer in the extensions of the connection's requests.
 ///
 /// The written bytes are part of the response in progress. The caller therefore writes whole chunks of a chunked body,
-/// and only after the body was polled for the first time, when the head has been sent.
+/// and only after the first poll of the body, because the head has been sent by then.
 #[derive(Clone)]
 pub struct DirectWriter(Arc<dyn WriteDirectly>);
 
@@ -199,7 +199,7 @@ struct Socket<T> {
     sent: usize,
     /// Total number of bytes that the kernel has accepted.
     sent_in_all: u64,
-    /// Whether the connection's task waits, and has passed all its bytes to the kernel.
+    /// Whether the connection's task is waiting and has passed all its bytes to the kernel.
     is_task_asleep: bool,
 }
 

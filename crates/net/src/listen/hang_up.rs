@@ -6,7 +6,7 @@
 //! The byte belongs to the next request. If there is no byte because the client has closed its side, the connection is
 //! closed.
 //!
-//! A client may also stay connected and never read. A service can limit the time for which the client takes no data
+//! A client may also stay connected and never read. A service can limit the time for which the client accepts no data
 //! ([`EndsWithClient::limit_stall`]). [`Unstalled`] then closes the connection.
 //!
 //! # Not here
@@ -30,7 +30,7 @@ pub struct EndsWithClient(Arc<Asked>);
 #[derive(Debug, Default)]
 struct Asked {
     ends: AtomicBool,
-    /// The limit of a stall, in milliseconds; 0 for none.
+    /// The maximum duration of a stall in milliseconds; 0 for no limit.
     stall_ms: AtomicU64,
 }
 
@@ -40,7 +40,7 @@ impl EndsWithClient {
         self.0.ends.store(true, Ordering::Relaxed);
     }
 
-    /// Closes the connection if its client takes no byte for this long although data is waiting to be sent.
+    /// Closes the connection if its client accepts no data for this long although data is waiting to be sent.
     pub fn limit_stall(&self, limit: Duration) {
         let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         self.0.stall_ms.store(limit, Ordering::Relaxed);
@@ -63,16 +63,16 @@ impl EndsWithClient {
     }
 }
 
-/// A connection that ends if its client takes no byte for too long.
+/// A connection that ends if its client accepts no data for too long.
 ///
-/// The kernel accepts a few megabytes for a client that does not read. The time starts once the kernel accepts no more
+/// The kernel buffers a few megabytes for a client that does not read. A stall begins once the kernel accepts no more
 /// data.
 pub(super) struct Unstalled<'a, C, P> {
     connection: C,
     /// Returns the number of bytes sent so far, and whether more are waiting.
     progress: P,
     asked: &'a EndsWithClient,
-    /// The number of bytes sent before the current stall, and the timer that ends the stall.
+    /// The number of bytes sent before the current stall, and the timer that ends the connection.
     stalled: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
@@ -321,7 +321,7 @@ mod tests {
             );
         });
         client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-        // A connection stays open if its client occasionally takes a byte.
+        // A connection stays open if its client occasionally reads a byte.
         for _ in 0..10 {
             tokio::time::sleep(LIMIT / 2).await;
             client.read_u8().await.unwrap();

@@ -1,8 +1,8 @@
 //! Listeners: accept connections, detect their protocol, and serve HTTP/1 and gRPC on one port.
 //!
 //! The first bytes of a connection select the service: the HTTP/2 preface selects gRPC (`http2`), and anything else
-//! selects the HTTP endpoints. Over TLS, HTTP/2 carries both (`mixed`). Accepted connections are
-//! distributed over the connection runtimes.
+//! selects the HTTP endpoints. Over TLS, an HTTP/2 connection carries requests to both services (`mixed`). Accepted
+//! connections are distributed over the connection runtimes.
 //!
 //! # Bound
 //!
@@ -13,8 +13,8 @@
 //! * The data of an HTTP/2 connection that waits to be sent is limited (`http2`). Received data that no service has
 //!   read is limited by the connection's window, which is small if too many connections have large windows. The
 //!   services account for the data that they have read.
-//! * [`ConnectionTimeouts`] limits the time until a connection's first bytes identify its protocol, and the time of
-//!   each HTTP/1 head. A head that starts to arrive during the previous request has the time limit of an idle
+//! * [`ConnectionTimeouts`] limits the time until a connection's first bytes identify its protocol, and the time for
+//!   each HTTP/1 head to arrive. A head that starts to arrive during the previous request has the time limit of an idle
 //!   connection. An idle HTTP/2 connection has no time limit. It stays open while it answers pings and its permit is
 //!   not needed.
 
@@ -88,10 +88,11 @@ const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 /// Receive window of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
-/// Maximum amount of unread client data over all connections with large windows.
+/// Maximum total amount of unread client data on all connections with large windows.
 const WINDOW_BYTES_MAX: usize = 1 << 30;
 
-/// Both receive windows of a connection once [`WINDOW_BYTES_MAX`] is used up. This is the default of HTTP/2.
+/// Size of both receive windows of a new connection once [`WINDOW_BYTES_MAX`] is used up. This is the default of
+/// HTTP/2.
 const SMALL_WINDOW_BYTES: u32 = (1 << 16) - 1;
 
 /// Maximum size of the headers of a request, which may contain a token of a few thousand bytes. A request with larger
@@ -103,7 +104,7 @@ const HEADER_LIST_BYTES_MAX: usize = 256 << 10;
 const STREAMS_GIVEN_UP_MAX: u32 = 1024;
 
 /// Minimum amount of data that the client of a closing connection must accept within one timeout. It exceeds the size
-/// of a few pings, which are not part of a response.
+/// of a few pings, so that a client that reads only pings counts as stalled.
 const TAKEN_BYTES_MIN: u64 = 1024;
 
 /// The connection limits set by flags.

@@ -2,9 +2,9 @@
 //!
 //! Most connections are usually idle and may stay open. When a new connection waits for a permit, idle connections are
 //! asked to close. gRPC clients reconnect when they need to. A connection is idle if it has no request in progress and
-//! its activity has not changed since a check at least [`CLOSE_REQUEST_INTERVAL`] ago. The connection with the least
-//! recent check is checked first. Another connection is asked to close only while fewer connections are closing than
-//! are waiting.
+//! its activity has not changed since a check at least [`CLOSE_REQUEST_INTERVAL`] ago. The least recently checked
+//! connection is checked first. No further connection is asked to close if at least as many connections are already
+//! closing as new connections are waiting.
 //!
 //! # Bound
 //!
@@ -143,7 +143,7 @@ impl ConnectionPermits {
         let one_less = |left: usize| left.checked_sub(1);
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         if self.checks_left.fetch_update(set, fetch, one_less).is_ok() {
-            // Wakes the connection whose last check is longest ago.
+            // Wakes the least recently checked connection.
             self.check_requested.notify_one();
         }
     }

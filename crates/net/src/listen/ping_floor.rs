@@ -1,10 +1,10 @@
 //! Limits how often an HTTP/2 client may ping.
 //!
-//! Clients ping to check that the server is alive, but a ping costs the server as much as a request. This module has
-//! the same rules against frequent pings as grpc-go. A grpc-go client that violates them receives `too_many_pings` and
-//! halves its ping rate. A ping is early if the time since the previous ping is less than the floor, or less than two
-//! hours if no request is in progress. The third early ping closes the connection. Sending any part of a response
-//! resets the count of early pings.
+//! Clients ping to check that the server is alive, but a ping costs the server as much as a request. This module
+//! applies the same rules against frequent pings as grpc-go. A grpc-go client that violates them receives
+//! `too_many_pings` and halves its ping rate. A ping is early if the time since the previous ping is less than the
+//! floor, or less than two hours if no request is in progress. The third early ping closes the connection. Sending any
+//! part of a response resets the count of early pings.
 
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,7 @@
 //! requests.
 //!
 //! One task serves a connection with all its requests. Each time the task runs, it reads the received bytes, polls the
-//! woken requests, and writes all responses at once.
+//! woken requests, and writes all responses together.
 //!
 //! A complete unary call takes a short path if the service offers one ([`Http2Service::call_whole`]): the head is
 //! shared with earlier calls, and the response is one message.
@@ -50,7 +50,7 @@ use super::{Http2Service, Served};
 pub(super) const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of bytes in one read.
 const READ_BYTES: usize = 64 << 10;
-/// Maximum number of reads of a connection before the other connections of its thread run.
+/// Maximum number of reads from a connection before the other connections on its thread are polled.
 const READS_PER_TURN_MAX: u32 = 4;
 /// Minimum capacity at which the thread keeps an empty output buffer for reuse.
 const BUFFER_KEPT_BYTES: usize = 4 << 10;
@@ -58,8 +58,8 @@ const BUFFER_KEPT_BYTES: usize = 4 << 10;
 const FORGIVEN_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of output buffers that a thread keeps.
 const SPARE_COUNT_MAX: usize = 16;
-/// The payload of the ping that follows the announcement of the connection's end. Its acknowledgement shows that the
-/// client has received the announcement.
+/// The payload of the ping that follows the announcement of the connection's end. The client's reply to the ping shows
+/// that it has received the announcement.
 const ENDING: [u8; 8] = *b"the end.";
 /// The payload of the ping that checks an idle client.
 const ALIVE: [u8; 8] = *b"alive? .";
@@ -334,8 +334,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
     }
 
-    /// Starts a complete call if the service has a short path for it, and otherwise returns false. The client does not
-    /// have to end the request first.
+    /// Starts a complete call if the service has a short path for it, and otherwise returns false. The client need not
+    /// have ended the request yet.
     fn start_whole(&mut self, stream: StreamId, head: &Arc<Head>, data: &[u8]) -> bool {
         let Some(call) = self.service.call_whole(head, None, data) else { return false };
         let index = self.reserve(stream);

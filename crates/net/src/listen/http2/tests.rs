@@ -251,7 +251,7 @@ async fn provoked_resets_drop_the_requests_and_end_the_connection() {
     assert_eq!(service.dropped.load(Ordering::Relaxed), 100, "the last request must not start");
 }
 
-/// Tests a client that opens the connection's window by one byte at a time while many streams wait for it.
+/// Tests a client that opens the connection's window one byte at a time while many streams wait for it.
 #[tokio::test]
 async fn a_small_window_update_wakes_few_of_the_waiting_streams() {
     const STREAMS: usize = 1000;

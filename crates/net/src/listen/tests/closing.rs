@@ -12,8 +12,8 @@ const WIRE_BYTES: usize = 16 << 10;
 const PING: u8 = 6;
 const ACK: u8 = 1;
 
-/// A service with a large reply in a single piece. The server takes the piece at once, so the request has ended while
-/// the client still receives the reply.
+/// A service with a large reply in a single piece. The server accepts the whole piece immediately, so the request ends
+/// while the client is still receiving the reply.
 #[derive(Clone, Default)]
 struct Replying(Requests);
 
