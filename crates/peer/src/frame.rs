@@ -1,4 +1,4 @@
-//! The two stream encodings: the message stream, and the append stream with its short form.
+//! The encodings of the two kinds of streams: the message stream, and the append stream with its short form.
 //!
 //! ```text
 //! message stream    u64 length, raftpb.Message                            repeated

@@ -27,8 +27,8 @@ pub fn message(data: &[u8]) {
     }
 }
 
-/// Asserts that the messages are equal except for their snapshots. If a message contains several snapshots, this
-/// decoder uses the last one, while the generated decoder merges them.
+/// Asserts that the messages are equal except for their snapshots. If a message contains several snapshots, our decoder
+/// uses the last snapshot, while the generated decoder merges them.
 fn same(message: &Message, usual: &raftpb::Message) {
     let numbers = [
         (message.to, usual.to),

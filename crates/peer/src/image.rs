@@ -1,9 +1,9 @@
 //! Fetches another member's state, which is its backend file at a point in time.
 //!
-//! A leader sends its state to a member whose log is too far behind. A member with a sound log and a corrupt state
-//! requests the state instead, with `GET /quorate/image` on the peer port. etcd members do not have this path. The
-//! response is the file followed by its SHA-256, as in a client's snapshot. The requesting member must present its peer
-//! certificate.
+//! A leader sends its state to a member whose log is too far behind. A member whose log is intact but whose state is
+//! corrupt requests the state instead, with `GET /quorate/image` on the peer port. etcd members do not have this path.
+//! The response is the file followed by its SHA-256, as in a client's snapshot. The requesting member must present its
+//! peer certificate.
 //!
 //! # Bounds
 //!
@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! The decision whether to use the state: the requesting member compares it with the state of a quorum.
+//! Deciding whether to use the fetched state. The requesting member compares it with the state of a quorum.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::snapshot_in::{BodyError, PIECE_BYTES, Pieces};
 /// The path from which the state is fetched.
 pub const IMAGE_PATH: &str = "/quorate/image";
 
-/// The header that contains the cluster id of both members.
+/// The header that contains the id of the cluster to which both members belong.
 pub const CLUSTER_HEADER: &str = "x-etcd-cluster-id";
 
 /// The header that contains the id of the requesting member.
@@ -53,7 +53,7 @@ pub enum FetchError {
     /// The request failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The member refuses to provide its state, to any member or to this one.
+    /// The member refuses to provide its state, either to all members or only to this member.
     #[error("the member responded with {status}: {text}")]
     Refused {
         /// The status of the response.
@@ -87,7 +87,7 @@ impl FetchError {
 pub struct Question<'a> {
     /// A peer URL of the other member.
     pub url: &'a str,
-    /// The id of the cluster of both members.
+    /// The id of the cluster to which both members belong.
     pub cluster_id: u64,
     /// The id of the requesting member.
     pub member_id: u64,

@@ -42,8 +42,8 @@ const REDIAL_INTERVAL: Duration = Duration::from_millis(100);
 /// to be invalid too.
 const REDIAL_INTERVAL_NONSENSE: Duration = Duration::from_secs(1);
 
-/// Minimum time between two attempts while the peer's process may be exiting. It is short because the host still
-/// accepts connections for a moment.
+/// Minimum time between two attempts while the peer's process may be exiting. The host of an exiting process still
+/// accepts connections for a moment. The interval is short, so that the refusal that follows is noticed soon.
 const REDIAL_INTERVAL_SUSPECTED: Duration = Duration::from_millis(10);
 
 /// Approximate maximum size of a batch. Further messages go into the next batch.

@@ -4,7 +4,7 @@
 //! A member that lags behind, or has not received the log yet, depends on messages from members that are not in its own
 //! log. Therefore its own log cannot be the only source of the membership. The sender's claim to be a member is not
 //! enough either, because a single message from an unknown sender can do permanent harm. This member therefore requests
-//! the member list from the URL that an unknown sender gives. The sender is confirmed if the response is for this
+//! the member list from the URL that an unknown sender provides. The sender is confirmed if the response is for this
 //! cluster and lists both the sender and this member. Until then its messages are dropped, which consensus tolerates.
 //!
 //! # Bounds

@@ -1,6 +1,6 @@
 //! The transport between the members of a cluster: etcd's peer protocol.
 //!
-//! Each member opens two streams to every other member and reads from them. The transport writes on the streams that
+//! Each member opens two streams to every other member and reads from them. The transport writes to the streams that
 //! the other members have opened. If a message's stream is not open, the message is sent as a separate request.
 //! Snapshots are always sent as separate requests.
 //!
@@ -21,7 +21,7 @@
 //!
 //! A *member* is in the cluster according to the membership that this member has applied. A *peer* is another member
 //! with which the transport communicates. A *remote* claims to be a member; this member responds to it but opens no
-//! streams to it. An *unknown sender* is neither a member nor confirmed as one, and its messages are dropped. A
+//! streams to it. An *unknown sender* is neither a member nor confirmed as a member, and its messages are dropped. A
 //! *contact* holds another member's URLs and status for all connections to it.
 //!
 //! # Modules

@@ -41,12 +41,12 @@ pub(crate) const MESSAGES_QUEUED_MAX: usize = 4096;
 /// Maximum total size of the messages that wait for one peer, in bytes.
 pub(crate) const QUEUED_BYTES_MAX: usize = 64 << 20;
 
-/// Number of bytes that are encoded at once. Further messages stay queued until the connection has accepted these
-/// bytes.
+/// Approximate number of bytes that are encoded at a time. Further messages stay queued until the connection has
+/// accepted these bytes.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Number of bytes passed to the connection at once. A connection that accepts this many bytes within the write timeout
-/// is slow but not stuck.
+/// Maximum number of bytes passed to the connection in one piece. A connection that accepts this many bytes within the
+/// write timeout is slow but not stuck.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Maximum total size of messages that are written by the thread that added them.

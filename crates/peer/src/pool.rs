@@ -34,7 +34,8 @@ pub struct ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// Of the idle connections to this peer URL that appear to be open, takes the most recently used one.
+    /// Takes the most recently used idle connection to this peer URL. Skips connections that are closed or have been
+    /// idle for too long.
     pub(crate) fn take(&self, base: &str) -> Option<Sender> {
         let mut idle = self.idle.lock();
         let waiting = idle.get_mut(base)?;

@@ -1,6 +1,7 @@
 //! Validates the entries of a forwarded proposal: only entries that members can apply are accepted.
 //!
-//! An entry in the log that cannot be applied would stop every member, and would stop it again after each restart.
+//! An entry that cannot be applied would, once in the log, stop every member, and would stop it again after each
+//! restart.
 
 use prost::Message as _;
 use quorate_api::raftpb::ConfChange;

@@ -190,7 +190,7 @@ impl Service {
             return refusal(StatusCode::PRECONDITION_FAILED, "to field mismatch");
         }
         local.settings.compare(from, request.headers());
-        // Only the bodies of HTTP/1.1 are chunked.
+        // Only HTTP/1.1 bodies are chunked.
         let is_chunked = request.version() == Version::HTTP_11;
         let writer = request.extensions().get::<DirectWriter>().filter(|_| is_chunked).cloned();
         // The head of the response is sent before the first message.
@@ -444,7 +444,8 @@ mod tests {
         assert_eq!(slow, Ok(SMALL_BODY_BYTES + 1 + 60 * 4_000));
     }
 
-    /// Returns the time to read this many bodies that all start at the same time and take ten seconds each.
+    /// Returns the number of seconds for reading this many bodies, which all start at the same time and take ten
+    /// seconds each.
     async fn time_of(count: usize) -> u64 {
         let places = Arc::new(Semaphore::new(LARGE_BODIES_MAX));
         let begin = Instant::now();

@@ -31,7 +31,7 @@ use crate::status::Attempt;
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 
-/// Number of bytes that are read at once.
+/// Number of bytes in one read.
 const PIECE_BYTES: usize = 1 << 20;
 
 const STALL_MAX: Duration = Duration::from_secs(60);

@@ -217,7 +217,7 @@ impl Table {
             }
         }
         drop(entries);
-        // Streams are flushed after the whole batch is queued, so that each sends all of its messages at once.
+        // Streams are flushed after the whole batch is queued, so that each stream sends all of its messages together.
         for stream in woken {
             stream.flush();
         }

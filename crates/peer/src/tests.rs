@@ -248,7 +248,7 @@ impl TestMember {
         messages
     }
 
-    /// Waits until the other member has opened both streams to this one.
+    /// Waits until the other member has opened both streams to this member.
     fn wait_for_streams_of(&self, other: &Self) {
         wait_until(|| {
             let peer = self.peers.table.peer(other.id).expect("the other member is a peer");
@@ -384,7 +384,7 @@ fn an_unresponsive_peer_is_reported_before_its_next_probe() {
     let pace = probe::Pace { probe: hour, healthy: hour, unhealthy: Duration::from_millis(10) };
     let prober = probe::keep_probing(Arc::clone(&local), contact, probe::Route::Stream, pace);
     let task = local.runtime.spawn(prober);
-    // The first report marks the peer as unhealthy, so the second one follows early.
+    // The first report marks the peer as unhealthy, so the second report follows after the shorter interval.
     wait_until(|| one.metrics.network.peer_round_trip_time.with(&["2"]).count() >= 2);
     task.abort();
 }

@@ -37,7 +37,7 @@ pub enum UpgradeError {
 ///
 /// # Errors
 ///
-/// The server cannot be reached within `timeout`, or does not know the protocol.
+/// The server cannot be reached within `timeout`, or does not support the protocol.
 pub async fn upgrade(
     (base, path): (&str, &str),
     protocol: &'static str,

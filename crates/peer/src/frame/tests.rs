@@ -171,7 +171,7 @@ proptest! {
 
     #[test]
     fn encoded_runs_of_appends_are_decoded(
-        // The leader's appends: the number of entries, the index from which the leader restarts if it does, and the
+        // The leader's appends: the number of entries, the index to which the next append jumps, if it does, and the
         // term.
         steps in vec((0..4_u64, proptest::option::weighted(0.2, 0..50_u64), 1..3_u64), 1..20),
         piece in 1..100_usize,

@@ -1,4 +1,4 @@
-//! Tests of messages that the sending thread itself writes to the connection.
+//! Tests of messages that are written to the connection by the thread that sends them.
 
 use super::*;
 
