@@ -11,7 +11,7 @@
 //! * Otherwise the CA may also have signed client certificates, so the certificate must be valid for the host of one of
 //!   the member's peer URLs.
 //!
-//! Every request is written to the audit log, including refused requests.
+//! All requests, including refused requests, are written to the audit log.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -20,8 +20,8 @@ use quorate_telemetry::log;
 struct HashRequest {
     #[serde(default)]
     revision: Option<i64>,
-    /// The compaction revision on which the hash must be based so that it is comparable. Members that run etcd do not
-    /// send it.
+    /// The compaction revision on which the hash must be based so that the requesting member can compare it with its
+    /// own hash. Members that run etcd do not send this revision.
     #[serde(default)]
     compact_revision: Option<i64>,
 }
