@@ -6,10 +6,10 @@
 //!
 //! # Invariants
 //!
-//! * Only one CPU profile runs at a time, for at most [`PROFILE_SECONDS_MAX`]. It ends when its client
+//! * Only one CPU profile is taken at a time, for at most [`PROFILE_SECONDS_MAX`]. Profiling ends when its client
 //!   disconnects.
-//! * Only one request for symbols, threads or the heap runs at a time. Further requests wait until
-//!   it has ended.
+//! * Only one request for symbols, threads or the heap runs at a time. Further requests wait until that request has
+//!   ended.
 //! * A heap profile over a period has the same maximum duration, and also ends when its client disconnects.
 //!
 //! # Not here
