@@ -71,7 +71,7 @@ pub(super) fn find(name: &str) -> Option<&'static Absent> {
     ABSENT.iter().find(|absent| absent.name == name)
 }
 
-/// Returns the removed flags in a file. The names are compared without regard to case, as etcd does in files.
+/// Returns the removed flags in a file. The comparison of names ignores case, as etcd does in files.
 pub(super) fn in_file<'a>(top: impl IntoIterator<Item = &'a String>) -> Vec<Demand> {
     let mut demands = Vec::new();
     for key in top {

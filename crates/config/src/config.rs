@@ -30,7 +30,7 @@ pub enum ClusterState {
 /// The unit in which the retention of automatic compaction is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompactionMode {
-    /// The revisions of a period of time are kept.
+    /// The revisions of the most recent period of time are kept.
     #[default]
     Periodic,
     /// A number of revisions is kept.
@@ -40,7 +40,7 @@ pub enum CompactionMode {
 /// How much history automatic compaction keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
-    /// The revisions of this period of time.
+    /// The period of time whose revisions are kept.
     Period(Duration),
     /// The number of revisions that are kept.
     Revisions(i64),
@@ -124,7 +124,7 @@ pub struct Config {
     pub max_wals: u64,
     /// The number of applied entries between two snapshots.
     pub snapshot_count: u64,
-    /// The number of entries before the last snapshot that stay in memory.
+    /// The number of log entries before the last snapshot to keep in memory.
     pub snapshot_catchup_entries: u64,
     /// The time between two heartbeats in milliseconds, which is also the length of a raft tick.
     pub heartbeat_interval_ms: u64,
@@ -218,8 +218,8 @@ pub struct Config {
     pub downgrade_check_time: SignedDuration,
     /// The interval at which the leader compares the data of all members; zero or less for never.
     pub corrupt_check_time: SignedDuration,
-    /// The interval at which the leader compares compaction hashes, if the feature gate is enabled. The interval is
-    /// positive.
+    /// The interval at which the leader compares compaction hashes, if the feature gate `CompactHashCheck` is enabled.
+    /// The interval is positive.
     pub compact_hash_check_time: SignedDuration,
     /// The highest cluster version that this member accepts, if it differs from the member's own version.
     pub hold_cluster_version: Option<Version>,

@@ -55,7 +55,7 @@ pub(super) struct Draft {
     pub(super) audit_rules: String,
     /// The handling of calls while the audit log falls behind: `drop` or `refuse`.
     pub(super) audit_log_overflow: String,
-    /// The stages of the removal of the v2 store, which are accepted but have no effect.
+    /// The values of `--v2-deprecation`, which are accepted but have no effect.
     pub(super) v2_deprecation: Vec<String>,
     /// The names of the flags that were set explicitly.
     pub(super) explicit: BTreeSet<String>,

@@ -108,7 +108,7 @@ const MEANINGLESS: &[(&str, Reason)] = &[
 ];
 
 /// Returns the first of the given flags that has no meaning with `--engine`, with the reason. `--data-dir` has a
-/// meaning if certificates are generated, because they are kept in the data directory.
+/// meaning if certificates are generated, because they are stored in the data directory.
 pub(super) fn meaningless(
     given: &BTreeSet<String>,
     has_generated_certificates: bool,

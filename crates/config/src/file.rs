@@ -278,8 +278,8 @@ fn apply_gates(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Resul
     Ok(())
 }
 
-/// Sets the URLs, in the order in which etcd checks them. An invalid URL ends the program at once, with a message on
-/// standard error instead of a log line.
+/// Sets the URLs, in the order in which etcd checks them. An invalid URL ends the program immediately, with a message
+/// on standard error instead of a log line.
 fn apply_urls(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Result<(), Stop> {
     const ORDER: [&str; 7] = [
         "listen-peer-urls",

@@ -1,4 +1,4 @@
-//! Parses the command line by the grammar of Go's `flag` package, which operators know from etcd.
+//! Parses the command line according to the grammar of Go's `flag` package, which operators know from etcd.
 //!
 //! `-x v`, `--x v`, `-x=v` and `--x=v` are equivalent. A boolean takes a value only after `=`. The first word that is
 //! not a flag, or `--`, ends the flags. If a flag is given twice, the last value applies.

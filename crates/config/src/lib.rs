@@ -1,8 +1,9 @@
-//! Reads the configuration of a member: flags, environment and configuration file, by etcd's grammar and rules.
+//! Reads the configuration of a member: flags, environment and configuration file, according to etcd's grammar and
+//! rules.
 //!
 //! [`parse`] is a pure function of the arguments and of [`Surroundings`] (environment, files, and the address of the
 //! default route). It returns a [`Config`] that has passed every check, or an [`Exit`] with the text to print and the
-//! exit code. Log lines are returned rather than written, because the configuration determines the outputs of the log.
+//! exit code. Log lines are returned rather than written, because the configuration determines the log outputs.
 //!
 //! # Modules
 //!

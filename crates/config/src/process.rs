@@ -20,7 +20,8 @@ impl Surroundings for ProcessSurroundings {
     }
 
     /// Returns the source address that the system would use for the default route. Connecting a datagram socket sends
-    /// nothing, so the remote address need not exist. The documentation networks are reached through the default route.
+    /// nothing, so the remote address need not exist. The addresses belong to networks reserved for documentation,
+    /// which are reached through the default route.
     fn default_host(&self) -> Result<String, String> {
         let source = |local: &str, remote: &str| -> io::Result<String> {
             let socket = UdpSocket::bind(local)?;

@@ -330,7 +330,7 @@ fn check_quota(config: &Config) -> Result<(), Refusal> {
     }
     let Some(quota) = config.quota_bytes() else { return Ok(()) };
     let headroom = config.quota_headroom_bytes;
-    // If the alarm were disarmed while writes still do not fit, it would be raised again at once.
+    // If the alarm were disarmed while writes still do not fit, it would immediately be raised again.
     let level = match config.quota_disarm_percent {
         0 => 0,
         percent => u128::from(quota) * u128::from(percent) / 100,
