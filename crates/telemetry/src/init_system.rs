@@ -1,4 +1,4 @@
-//! Notifications for the init system, by systemd's notify protocol (sd_notify(3)).
+//! Notifies the init system over systemd's notify protocol (sd_notify(3)).
 //!
 //! With a unit of type `notify`, systemd waits for the notification that the program is ready. If no socket name is
 //! set, no notification is sent, and this is not an error.

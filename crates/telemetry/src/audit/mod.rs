@@ -7,7 +7,7 @@
 //!
 //! # Cost
 //!
-//! Without an audit log there is no [`Auditor`], and a call costs one check.
+//! Without an audit log there is no [`Auditor`], and the only cost for a call is one check.
 //!
 //! # Not here
 //!

@@ -94,7 +94,7 @@ pub enum Format {
     /// One JSON object per line.
     #[default]
     Json,
-    /// Tab-separated columns, with the fields as JSON in the last one.
+    /// Tab-separated columns, with the fields as JSON in the last column.
     Console,
 }
 

@@ -4,7 +4,7 @@
 //! there is one) and `fields`, which contains the line's own fields as one JSON object, formatted as in the log.
 //! Subscribers distinguish lines by their messages, as readers of the log do.
 //!
-//! Without a subscriber, a line costs one check.
+//! Without a subscriber, the only additional cost of a line is one check.
 //!
 //! # Not here
 //!

@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! * A combination has exactly one series, even if several threads try to create it at once.
+//! * A combination has exactly one series, even if several threads try to create it at the same time.
 //! * The number of series in a family is bounded, even if clients choose the label values. Combinations beyond the
 //!   bound share one series, which is not exposed.
 

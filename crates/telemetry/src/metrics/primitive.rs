@@ -88,7 +88,7 @@ const NANOS_PER_MILLI: u64 = 1_000_000;
 
 impl Histogram {
     /// Creates a histogram of durations that is reported in seconds. The first bound is in microseconds, and each
-    /// further bound doubles the previous one.
+    /// further bound is twice the previous bound.
     pub fn seconds(first_micros: u64, count: usize) -> Self {
         Self::new(doubling(first_micros * 1_000, count), NANOS_PER_SECOND)
     }
@@ -100,12 +100,12 @@ impl Histogram {
     }
 
     /// Creates a histogram of durations that is reported in milliseconds. The first bound is in microseconds, and each
-    /// further bound doubles the previous one.
+    /// further bound is twice the previous bound.
     pub fn millis(first_micros: u64, count: usize) -> Self {
         Self::new(doubling(first_micros * 1_000, count), NANOS_PER_MILLI)
     }
 
-    /// Creates a histogram of plain numbers. Each bound doubles the previous one.
+    /// Creates a histogram of plain numbers. Each bound is twice the previous bound.
     pub fn numbers(first: u64, count: usize) -> Self {
         Self::new(doubling(first, count), 1)
     }

@@ -1,6 +1,6 @@
 //! The metrics of `grpc-proxy`: cached and merged requests, and calls by method.
 //!
-//! Names and types are etcd's. Metrics that only Quorate has begin with `quorate_`.
+//! Names and types are etcd's, except that the names of Quorate's own metrics begin with `quorate_`.
 
 use std::fmt;
 use std::sync::Arc;

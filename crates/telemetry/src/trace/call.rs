@@ -85,7 +85,7 @@ impl CallTrace {
         }
     }
 
-    /// Starts an operation within the current one. The operation ends when it is dropped.
+    /// Starts an operation within the current operation. The new operation ends when it is dropped.
     #[must_use]
     pub fn operation(
         self: &Arc<Self>,

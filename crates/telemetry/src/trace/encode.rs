@@ -9,7 +9,7 @@ use quorate_protobuf::{
 };
 
 /// The maximum length of an attribute value or error text in bytes. A longer string is truncated before invalid UTF-8
-/// is replaced. Keys may be longer than a million bytes.
+/// is replaced. The limit is needed because keys may be longer than a million bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// The instrumentation scope of a span.

@@ -1,5 +1,5 @@
-//! Tests of the rules by which calls are traced, and of the contents of the spans. The tests decode the messages by
-//! hand.
+//! Tests of the rules that select the calls to trace, and of the contents of the spans. The tests decode the messages
+//! by hand.
 
 use std::time::Instant;
 
