@@ -4,12 +4,12 @@
 //! A response from the cache, or from the record of an owned key, is valid only while a member would give the same
 //! response to the same client. A request that carries a token is always checked by a member (`kv`). Requests without a
 //! token are not checked while authentication is off, so the proxy polls a member with an anonymous read. Once a member
-//! refuses that read, the proxy drops the cached responses of anonymous clients and all owned keys.
+//! refuses that read, the proxy drops all owned keys and the responses cached for anonymous clients.
 //!
 //! # Bound
 //!
-//! If authentication is turned on without going through this proxy, the proxy may answer anonymous clients
-//! for up to [`INTERVAL`] plus the response time of a member.
+//! If authentication is turned on by a request that does not pass through this proxy, the proxy may answer anonymous
+//! clients for up to [`INTERVAL`] plus the response time of a member.
 
 use std::sync::Arc;
 use std::time::Duration;

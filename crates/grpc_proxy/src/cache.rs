@@ -2,7 +2,7 @@
 //!
 //! A cached response is returned only to the same user for the same request. A write through this proxy removes the
 //! responses whose ranges overlap the written keys. As in etcd's proxy, writes that do not pass through this proxy do
-//! not invalidate the cache: a serializable response may be arbitrarily old.
+//! not invalidate the cache, because a serializable response may be arbitrarily old.
 //!
 //! # Guarantees
 //!

@@ -237,7 +237,7 @@ impl Kv {
         report_load(&self.cache, &self.metrics);
     }
 
-    /// Drops the cached responses of anonymous clients, because members now refuse anonymous reads.
+    /// Drops the responses cached for anonymous clients, because members now refuse anonymous reads.
     pub(crate) fn drop_anonymous_answers(&self) {
         self.cache.remove_of(Caller::is_anonymous);
         report_load(&self.cache, &self.metrics);

@@ -82,7 +82,7 @@ struct BodyLogger {
     side: Side,
     /// The received part of an incomplete message, including its gRPC prefix.
     held: BytesMut,
-    /// Number of bytes still to arrive of the current message, if only its length is logged.
+    /// Number of bytes of the current message that have not arrived yet, if only its length is logged.
     passed_over: usize,
 }
 

@@ -7,8 +7,8 @@
 //!
 //! # Not here
 //!
-//! Locks and elections. Members derive the keys from the names of locks and elections, so all clients share them, as
-//! with etcd's proxy.
+//! Locks and elections. Members derive the keys from the names of locks and elections, so clients of all namespaces
+//! share these keys, as with etcd's proxy.
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb::request_op::Request;

@@ -81,7 +81,7 @@ pub(super) struct Done {
 impl Guarded {
     /// Builds the transaction for a write to these spans. `owned` contains the keys owned by this proxy among the
     /// single-key spans. With `has_few_conditions`, a single condition covers all spans. The condition fails if any key
-    /// in the spans has an owner, including this proxy.
+    /// in the spans has an owner, even if this proxy is the owner.
     pub(super) fn new(
         names: &Names,
         request: Request,
@@ -209,12 +209,12 @@ fn condition(
     }
 }
 
-/// Returns a condition that no key in the span has a lease.
+/// Returns the condition that no key in the span has a lease.
 pub(super) fn without_owner(span: &Span) -> Compare {
     condition(span, CompareResult::Equal, CompareTarget::Lease, TargetUnion::Lease(0))
 }
 
-/// Returns a condition that the key was created at this revision; zero means that the key does not exist.
+/// Returns the condition that the key was created at this revision; zero stands for a key that does not exist.
 pub(super) fn made_at(key: &Bytes, revision: i64) -> Compare {
     let union = TargetUnion::CreateRevision(revision);
     condition(&Span::of(key.clone()), CompareResult::Equal, CompareTarget::Create, union)

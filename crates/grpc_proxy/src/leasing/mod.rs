@@ -17,8 +17,8 @@
 //!
 //! * If all writers take part in the protocol, a response from the proxy is as current as a response from a member.
 //!   `owned_keys` and `session` give the reasons.
-//! * Owned keys are returned only to clients without a token. While authentication is on, the proxy owns no
-//!   key. `authority` detects that authentication was turned on without going through this proxy.
+//! * Owned keys are returned only to clients without a token. While authentication is on, the proxy owns no key.
+//!   `authority` detects that authentication was turned on by a request that did not pass through this proxy.
 //! * The revisions that a client receives from this proxy never decrease (`latest`).
 //!
 //! # Not here

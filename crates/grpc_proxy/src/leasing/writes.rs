@@ -29,7 +29,7 @@ pub(crate) struct Reservation<'a> {
 
 impl<S: Store> Leasing<S> {
     /// Performs a write once no other proxy owns its keys. Returns `None` if the request writes nothing or its user has
-    /// no access to the leasing keys. The caller then forwards the request like any other.
+    /// no access to the leasing keys. The caller then forwards the request like any other request.
     pub(crate) async fn write(
         &self,
         headers: &HeaderMap,

@@ -35,7 +35,7 @@ use super::watcher_sets::WatcherSets;
 use crate::call::Caller;
 
 /// Maximum number of watches on a feed. The loss of a member, or a progress response, affects up to this many watches
-/// at once.
+/// at a time.
 const WATCHES_MAX: usize = 1024;
 
 /// Number of bytes of requests that are collected before they are passed to the transport.
@@ -63,7 +63,7 @@ struct State {
     last_id: i64,
     /// The watches still to be created on the member.
     fresh: BTreeSet<i64>,
-    /// The watches whose creation the member has not answered yet, in request order.
+    /// The watches whose create requests the member has not answered yet, in request order.
     unanswered: VecDeque<i64>,
     /// The watches to cancel.
     ended: Vec<i64>,

@@ -51,7 +51,7 @@ enum WatcherState {
     },
     /// The watch has ended. Its id stays reserved until the client cancels the watch, as on a member.
     Ended,
-    /// The watcher is removed from its set until the client has read the responses queued for it.
+    /// The watcher is removed from its set until the client has read its queued responses.
     Behind {
         parameters: WatchParameters,
         next: i64,

@@ -1,9 +1,9 @@
 //! All identical watchers, in groups that each follow one watch on a member.
 //!
-//! A group has a position. Its watchers have received all events before the position, and its watch delivers all events
-//! from the position on. A watcher that has received all events before a revision can therefore move to any group whose
-//! position is at most that revision. The watcher then skips the events that it has already received. All merging of
-//! groups follows this rule.
+//! A group has a position. The watchers of the group have received all events before the position, and the watch
+//! delivers all events from the position on. A watcher that has received all events before a revision can therefore
+//! move to any group whose position is at most that revision. The watcher then skips the events that it has already
+//! received. All merging of groups follows this rule.
 //!
 //! # Invariants
 //!

@@ -175,7 +175,7 @@ async fn a_refused_watcher_receives_no_events_for_other_watchers() {
     assert!(set.deliver(group, events(&[11])));
     let refusal = WatchResponse { canceled: true, watch_id: -1, ..created(11) };
     assert!(!set.deliver(other, refusal));
-    // A watcher that was created before and fell behind does not count as new.
+    // A watcher that has fallen behind does not count as new when it returns.
     let returned = Watcher { is_created: true, ..back.watcher(1, 12) };
     assert!(matches!(set.add(returned), Added::Joined(_)));
     assert!(set.deliver(group, events(&[12])));
