@@ -1,5 +1,5 @@
-//! Decides whether a fault means that the backend file is damaged: its content is invalid, and will be invalid at the
-//! next attempt as well.
+//! Decides whether a fault means that the backend file is damaged, so that its content would be invalid at the next
+//! attempt as well.
 //!
 //! # Not here
 //!

@@ -21,14 +21,15 @@
 //!   and waits for its threads to end. After that, its files are closed and its ports are free.
 //! * **Its log lines go to the host.** Each line is a `tracing` event for the subscriber of the thread that started the
 //!   member, even if that subscriber is local to the thread. Without a subscriber, the lines go to standard error.
-//! * **Two members share only the process**: its memory, its descriptor limit, and its CPU and heap profiles.
+//! * **Two members in one program share only the process's resources**: its memory, its descriptor limit, and its CPU
+//!   and heap profiles.
 //! * **The process belongs to the host.** The member handles no signals, raises no limits, does not notify the init
-//!   system, and does not end the process after a fault. Flags about the log are refused.
+//!   system, and does not end the process after a fault. Flags that configure log output are refused.
 //!
 //! # Not here
 //!
-//! Access to the member other than over the network, and stopping the threads after a failure of the machine
-//! ([`End::Failed`]): nothing more may be written, so the host should end as well.
+//! Access to the member other than over the network. Stopping the threads after a fault ([`End::Failed`]): nothing more
+//! may be written at that point, so the host program should exit.
 
 use std::fmt;
 use std::io;

@@ -1,7 +1,7 @@
 //! Reports, as metrics, when this member's certificates expire and its revocation lists become outdated. Also logs
 //! warnings, once a day for each file.
 //!
-//! Authorities issue a new revocation list every few days, often only on the day on which the current one becomes
+//! Authorities issue a new revocation list every few days, often only on the day on which the current list becomes
 //! outdated. Therefore a list is reported only when it is outdated.
 //!
 //! The files are checked every [`CHECK_INTERVAL`], with or without connections, so that a broken file is reported

@@ -1,4 +1,4 @@
-//! Starts the observers of clients' calls that the flags configure: the span exporter and the audit log.
+//! Starts the configured observers of clients' calls: the span exporter and the audit log.
 
 use std::sync::Arc;
 

@@ -25,8 +25,8 @@ pub(crate) struct Proof {
     pub(crate) dirs: DataDir,
 }
 
-/// Sets the origin of the state in the transport before the first message to a peer. A member without any state has no
-/// origin yet and adopts its leader's origin.
+/// Passes the origin of the state to the transport before the first message to a peer. A member without any state has
+/// no origin yet and adopts its leader's origin.
 pub(crate) fn set_origin_of_state(
     peers: &Peers,
     (state, backend): (&State, &Backend),

@@ -218,7 +218,7 @@ fn dialer(
     Ok(Dialer { tls, from })
 }
 
-/// Returns the domain that peers' certificates must contain if peers were found by SRV records and no CA is
+/// Returns the domain that peers' certificates must contain if peers were found through SRV records and no CA is
 /// configured.
 fn srv_name(config: &Config) -> Option<String> {
     let is_found = !config.discovery_srv.is_empty();

@@ -1,5 +1,5 @@
 //! Tests with members embedded in this program: the values that the host receives from them, the resources that remain
-//! under its control, and the release of all resources when the members end.
+//! under the host's control, and the release of all resources when the members end.
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 #[path = "../examples/embedded.rs"]

@@ -78,7 +78,7 @@ fn listed_ids(start: &Start, members: &Members) -> Result<BTreeSet<u64>, BootErr
             ids.extend(snapshot.voters.iter().chain(&snapshot.learners));
         }
         None if start.mark.index > 0 => {
-            // The snapshot mark of an older version contains no members, but the backend file does.
+            // A snapshot mark written by an older version contains no members, but the backend file does.
             ids.extend(members.iter().map(|member| member.id.0));
         }
         None => {}

@@ -11,8 +11,8 @@ use quorate_config::{Config, InitialMembers};
 /// Maximum duration of name resolution.
 pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Checks that the advertised peer URLs and the initial cluster agree, literally or after name resolution. The other
-/// founders know this member's URLs only from the initial cluster.
+/// Checks that the advertised peer URLs and the initial cluster agree, literally or after name resolution. The check is
+/// necessary because the other founders know this member's URLs only from the initial cluster.
 pub(super) async fn check_advertised(
     config: &Config,
     initial: &InitialMembers,

@@ -67,7 +67,7 @@ pub(super) async fn decide(
     }
 }
 
-/// Returns the members named by the flags, after the checks that the purpose of the question requires.
+/// Returns the members named by the flags, after the checks that the question's purpose requires.
 async fn initial_cluster(
     config: &Config,
     question: &AskInitial,

@@ -13,7 +13,8 @@
 //! # Invariants
 //!
 //! * A file in the directory is replaced only with a state that a quorum of voters has, not counting this member.
-//! * A member that was rebuilt within [`REBUILDS_APART`] is not rebuilt again, because its machine is probably faulty.
+//! * A member that was rebuilt within the last [`REBUILDS_APART`] is not rebuilt again, because its machine is probably
+//!   faulty.
 //! * An order stays in force until the rebuild is complete, across any number of restarts.
 //! * If every other member refuses to provide its state (because it runs etcd, or does not accept this member's
 //!   certificate), this member does not start.
@@ -86,14 +87,14 @@ enum Untaken {
     Store(#[from] SnapError),
 }
 
-/// Returns whether this member may fetch its state from another member. With `--force-new-cluster`, no other member can
-/// provide it.
+/// Returns whether this member may fetch its state from another member. With `--force-new-cluster`, there are no other
+/// members.
 pub(super) fn may_rebuild(config: &Config) -> bool {
     config.rebuilds_corrupt_member() && !config.force_new_cluster
 }
 
 impl Untaken {
-    /// Returns whether the member refuses to provide its state, to any member or to this one.
+    /// Returns whether the member refuses to provide its state, either to all members or only to this member.
     fn is_refused(&self) -> bool {
         matches!(self, Self::Fetch(error) if error.is_refused())
     }
@@ -245,7 +246,7 @@ struct Candidate {
 
 impl Place<'_> {
     /// Tries the members in turn, repeatedly, until one of them provides a state that a quorum has. Stores that state
-    /// under its index.
+    /// in a snapshot file named after its index.
     async fn find(
         &self,
         urls: &[String],

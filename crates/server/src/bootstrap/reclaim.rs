@@ -1,4 +1,4 @@
-//! `--bootstrap-defrag-threshold-megabytes`: returns free space of the backend file to the disk before the member
+//! `--bootstrap-defrag-threshold-megabytes`: returns free space in the backend file to the disk before the member
 //! starts.
 //!
 //! The file has no readers yet, so all of its pages may be moved. If the disk has too little space, the member starts
@@ -12,7 +12,8 @@ use quorate_telemetry::log;
 
 /// Number of pages moved in one transaction.
 const STEP_PAGES: u64 = 1024;
-/// Maximum number of passes over the file. Each pass frees the pages that the previous pass has moved away.
+/// Maximum number of passes over the file. Each pass frees the pages whose contents the previous pass has moved
+/// elsewhere.
 const PASSES_MAX: u32 = 8;
 
 /// Returns the file's free space to the disk, if it reaches the threshold of

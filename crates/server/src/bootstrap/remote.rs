@@ -1,7 +1,7 @@
 //! Requests from a starting member to running members, for the member list and the versions.
 //!
-//! The parts of a response that are used are validated. A peer that returns an invalid response is treated like a peer
-//! that does not answer.
+//! Every part of a response is validated before it is used. A peer that returns an invalid response is treated like a
+//! peer that does not answer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Finds the initial members of a cluster in SRV records (`--discovery-srv`).
 //!
 //! `_etcd-server-ssl._tcp.DOMAIN` lists peers that use TLS, and `_etcd-server._tcp.DOMAIN` lists peers that do not. The
-//! record that resolves to one of this member's advertised peer URLs belongs to this member. The other members are
-//! named with numbers until they publish their own names.
+//! record that resolves to one of this member's advertised peer URLs belongs to this member. The names of the other
+//! members are numbers until they publish their own names.
 
 use std::fmt::Write;
 use std::net::IpAddr;

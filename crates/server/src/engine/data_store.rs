@@ -36,7 +36,7 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 use tokio::sync::watch;
 
-/// Minimum number of records of a list that counts against the limit on the memory of lists.
+/// Lists with at least this many records count against the memory limit for lists.
 const LONG_LIST_RECORDS: usize = 16 * 1024;
 
 /// Reports the progress of the engine to the services.
@@ -363,8 +363,8 @@ impl DataStore for EngineStore {
     fn hash<'a>(&'a self, client: &'a Credentials) -> StoreResult<'a, u32> {
         StoreFuture::pending(async move {
             let (_, HashKv { hash, .. }) = self.hash_kv(client, 0).await?;
-            // The hash includes the number of applied requests, because every change to users, roles, leases and alarms
-            // is also a request.
+            // The hash includes the number of applied requests. It thus also reflects changes to users, roles, leases
+            // and alarms, because every such change is a request.
             let index = self.engine.status().index;
             let [a, b, c, d, e, f, g, h] = index.to_be_bytes();
             Ok(hash ^ u32::from_be_bytes([a, b, c, d]) ^ u32::from_be_bytes([e, f, g, h]))

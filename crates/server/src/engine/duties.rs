@@ -59,7 +59,7 @@ pub(super) fn all(
     duties
 }
 
-/// Updates the metrics about the sequencer, and logs each change of the sequencer.
+/// Updates the metrics about the sequencer, and logs each change of sequencer.
 async fn follow_role(engine: Engine, metrics: Arc<Metrics>) {
     let mut ticks = interval(ROLE_LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

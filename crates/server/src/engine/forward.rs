@@ -1,8 +1,8 @@
 //! The sending side of the connection between servers: requests to the sequencer, over its peer port.
 //!
-//! One connection leads to the current sequencer. All waiting requests are written at once, and responses arrive in any
-//! order. The receiver executes each request as the user that the request names, so it admits only senders that know
-//! its secret (`frames`).
+//! One connection leads to the current sequencer. All waiting requests are written together, and responses arrive in
+//! any order. The receiver executes each request as the user that the request names, so it admits only senders that
+//! know its secret (`frames`).
 //!
 //! # Invariants
 //!
@@ -52,7 +52,7 @@ const QUEUE_MAX: usize = 1_024;
 /// Maximum time for establishing a connection, including the proof of the secret.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// A connection is closed if sent data is not acknowledged for this time.
+/// Maximum time for which sent data may stay unacknowledged before the connection is closed.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Sends frames to other servers.

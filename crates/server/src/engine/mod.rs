@@ -1,8 +1,8 @@
 //! A server whose data is in a PostgreSQL database (`--engine`), from start to stop.
 //!
 //! The server has no files. It serves clients with the same services as a raft member, on the engine as the data store
-//! ([`data_store`]). Any number of servers run on one database. One of them, the sequencer, decides the order of writes;
-//! the others forward writes to it over the peer port ([`forward`]).
+//! ([`data_store`]). Any number of servers can run on one database. One of them, the sequencer, decides the order of
+//! writes; the others forward writes to it over the peer port ([`forward`]).
 //!
 //! # Not here
 //!
@@ -154,7 +154,8 @@ fn wait_until_led(
     })
 }
 
-/// Stops the engine, which gives up the role of the sequencer. Waits at most [`STOP_TIME_MAX`] for the database.
+/// Stops the engine. If this server is the sequencer, the engine gives up the role. Waits at most [`STOP_TIME_MAX`] for
+/// the database.
 fn stop_engine(control: &tokio::runtime::Runtime, engine: &Engine) {
     let stopping = async { tokio::time::timeout(STOP_TIME_MAX, engine.stop()).await };
     if control.block_on(stopping).is_err() {
@@ -224,7 +225,7 @@ async fn start(
 
 /// Returns a text that differs between machines, for computing the id of the server. The name and the peer URL are not
 /// sufficient, because servers in containers often have the same name and the same default peer URL. After a restart of
-/// the process, the text and therefore the id are the same, so that a restarted sequencer regains its role at once.
+/// the process, the text and therefore the id are the same, so that a restarted sequencer regains its role immediately.
 fn machine() -> String {
     let read = |name: &str| {
         std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default()

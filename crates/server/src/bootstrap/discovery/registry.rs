@@ -28,7 +28,7 @@ use quorate_tls::{
 /// The host name in requests over a Unix socket.
 const LOCAL_HOST: &str = "localhost";
 
-/// The error of a login if authentication is disabled in the discovery cluster.
+/// The error that a login returns if authentication is disabled in the discovery cluster.
 const AUTH_NOT_ENABLED: &str = "etcdserver: authentication is not enabled";
 
 /// Why a request to the discovery cluster failed.

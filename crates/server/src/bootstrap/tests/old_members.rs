@@ -24,8 +24,8 @@ fn members_missing_from_the_backend_file_of_older_versions_are_restored() {
     let said = std::fs::read_to_string(golden.join("etcd-3.5.16.json")).unwrap();
     let config = config(&folder);
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
-    // With the newest snapshot file, with an older file and without a file, the log contains the changes that are
-    // missing.
+    // Whether the directory contains the newest snapshot file, an older file or no file, the log contains the missing
+    // changes.
     let mut snapshots = snap::list(&RealDisk, &dirs.snap()).unwrap().snapshots;
     assert!(snapshots.len() > 2);
     loop {

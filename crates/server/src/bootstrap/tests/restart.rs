@@ -105,8 +105,8 @@ fn member_rows_that_differ_from_the_raft_configuration_are_corrected_at_startup(
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     create_used_directory(&config, &[add_learner(77), remove(IDS[2])]);
-    // In etcd, an update of a learner's URLs turns the learner's row into a voter's row, and an old restore leaves the
-    // row of a former member.
+    // In etcd, an update of a learner's URLs turns the learner's row into a voter's row, and a restore by an older
+    // version leaves the row of a former member.
     let learner = Member::new(MemberId(77), vec!["http://127.0.0.1:77".to_owned()]);
     let former = Member::new(MemberId(99), vec!["http://127.0.0.1:99".to_owned()]);
     write_rows(&config, &[learner, former]);
@@ -242,7 +242,7 @@ fn force_new_cluster_removes_the_other_members() {
     assert_eq!(left, [IDS[1]]);
     booted.backend.commit(&booted.state.take_batch()).unwrap();
     drop(booted);
-    // When the member starts for the second time, there is no other member to remove.
+    // When the member starts for the second time, there are no other members to remove.
     let mut booted = boot_with(&alone, &real_disk(), &NoNames).unwrap();
     assert_eq!(log_of(&config).entries.len(), 7);
     booted.node.start();
