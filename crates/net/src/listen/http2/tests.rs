@@ -143,7 +143,7 @@ async fn a_body_arrives_unchanged_however_the_bytes_are_split() {
 }
 
 #[tokio::test]
-async fn large_bodies_are_transferred_in_both_directions_at_once() {
+async fn large_bodies_are_transferred_in_both_directions_at_the_same_time() {
     let client = serve(&Echo::default(), SETTINGS);
     let handshake =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(client)).await;
