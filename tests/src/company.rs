@@ -198,7 +198,7 @@ const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
     ("auth::permission_changes_take_effect_at_once", CODES_ARE_LOST),
     (
         "auth::a_watch_requires_read_permission",
-        "the proxy sends no user with the request for a watch that joins an existing one",
+        "the proxy does not forward the user's token when a watch joins an existing one",
     ),
     ("kubernetes::all_pages_of_a_list", CODES_ARE_LOST),
     ("kubernetes::progress_is_sent", "the proxy does not respond to progress requests"),

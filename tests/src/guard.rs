@@ -62,7 +62,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
 
 const OWN_USERS: &str = "the test creates users and enables authentication itself";
 const OWN_FLAGS: &str =
-    "effects of flags do not depend on the client, and some flags contradict the guard's";
+    "effects of flags do not depend on the client, and some flags contradict the guard's flags";
 const OWN_HEADS: &str = "the test writes request headers itself, without a token";
 const OWN_PEER: &str = "the test connects to the peer port without a certificate";
 const NO_TOKEN_FOR_MEMBERS: &str = "etcdctl 3.5 lists members without a token, which 3.7 refuses";

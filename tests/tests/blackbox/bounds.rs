@@ -30,8 +30,8 @@ on_quorate! {
     lists_wait_or_are_refused_while_unread_responses_use_up_the_limit,
     memory_for_record_references_of_unread_lists_is_bounded,
     watchers_beyond_the_memory_limit_are_refused,
-    events_of_a_slow_watch_client_are_bounded,
-    requests_of_a_watch_client_that_does_not_read_its_responses_are_not_read,
+    events_queued_for_a_slow_watch_client_are_bounded,
+    no_requests_are_read_from_a_watch_client_that_does_not_read_responses,
     changes_not_yet_in_the_backend_file_are_bounded,
     the_number_of_remembered_unknown_peers_is_bounded,
     only_a_few_large_bodies_on_the_peer_port_are_read_at_a_time,
@@ -160,7 +160,7 @@ async fn streams_beyond_the_limit_of_a_connection_are_refused(kind: Kind) {
     assert_eq!(connection.read_answer(one_more), RawAnswer::Reset(7));
     let calls = metric(&server, "quorate_calls_in_progress");
     assert!(calls <= 32_768.0, "{calls}");
-    within("a write of another client", server.client().write("k", "v")).await;
+    within("a write by another client", server.client().write("k", "v")).await;
     drop(connection);
     drops_to_zero(&server, "quorate_calls_in_progress").await;
 }
@@ -333,7 +333,7 @@ async fn watchers_beyond_the_memory_limit_are_refused(kind: Kind) {
     drops_to_zero(&server, "quorate_watchers_bytes").await;
 }
 
-async fn events_of_a_slow_watch_client_are_bounded(kind: Kind) {
+async fn events_queued_for_a_slow_watch_client_are_bounded(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut connection = RawHttp2::connect(server.port());
@@ -354,7 +354,7 @@ async fn events_of_a_slow_watch_client_are_bounded(kind: Kind) {
     drops_to_zero(&server, "quorate_watch_events_bytes").await;
 }
 
-async fn requests_of_a_watch_client_that_does_not_read_its_responses_are_not_read(kind: Kind) {
+async fn no_requests_are_read_from_a_watch_client_that_does_not_read_responses(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut connection = RawHttp2::connect(server.port());

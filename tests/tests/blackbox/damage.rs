@@ -28,7 +28,7 @@ on_quorate! {
     a_log_truncated_at_any_offset_is_refused_or_harmless,
     a_truncated_backend_is_refused,
     a_backend_without_valid_meta_pages_is_refused,
-    a_damaged_backend_never_panics,
+    a_damaged_backend_never_causes_a_panic,
     files_of_another_format_are_refused,
     a_log_that_lost_applied_entries_is_refused,
 }
@@ -389,7 +389,7 @@ async fn a_backend_without_valid_meta_pages_is_refused(kind: Kind) {
     refuses(kind, outcome, "db");
 }
 
-async fn a_damaged_backend_never_panics(kind: Kind) {
+async fn a_damaged_backend_never_causes_a_panic(kind: Kind) {
     let mut server = stopped_cleanly(kind).await;
     let size = std::fs::metadata(server.backend()).unwrap().len();
     server.start_again().await;

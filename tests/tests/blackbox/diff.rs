@@ -11,7 +11,7 @@ on_both_servers! {
     differences_between_two_clusters_are_printed,
     keys_can_be_compared_with_keys_under_another_prefix,
     a_snapshot_is_compared_with_its_cluster,
-    failures_have_a_different_exit_code_than_differences,
+    failures_and_differences_have_different_exit_codes,
     each_side_is_read_at_one_revision,
 }
 
@@ -140,7 +140,7 @@ async fn a_snapshot_is_compared_with_its_cluster(kind: Kind) {
     assert!(output.stderr.ends_with(why), "{output:?}");
 }
 
-async fn failures_have_a_different_exit_code_than_differences(kind: Kind) {
+async fn failures_and_differences_have_different_exit_codes(kind: Kind) {
     let server = Server::start(kind).await;
     let folder = tempfile::tempdir().unwrap();
     let (missing, damaged) = (folder.path().join("missing.db"), folder.path().join("damaged.db"));

@@ -16,7 +16,7 @@ on_quorate! {
     servers_on_one_database_serve_the_same_keys,
     another_server_takes_over_when_the_sequencer_is_killed,
     an_unreachable_database_is_reported_without_its_password,
-    requests_of_a_sender_without_the_secret_are_refused,
+    requests_from_a_sender_without_the_secret_are_refused,
     the_health_of_a_server_depends_on_its_database,
     a_server_on_a_database_reports_its_commits_and_forwarded_requests,
 }
@@ -138,7 +138,7 @@ fn forged_frame() -> Vec<u8> {
     frame
 }
 
-async fn requests_of_a_sender_without_the_secret_are_refused(_: Kind) {
+async fn requests_from_a_sender_without_the_secret_are_refused(_: Kind) {
     let Some(servers) = start(1).await else { return };
     let client = servers[0].client();
     client.write("k", "own").await;

@@ -28,7 +28,7 @@ on_both_servers! {
 on_quorate! {
     alone:
     the_version_of_quorate_is_printed,
-    flags_removed_by_etcd_are_refused_by_name,
+    flags_removed_by_etcd_are_refused_with_the_reason_or_the_replacement,
     passwords_in_flags_and_variables_are_masked,
 }
 
@@ -99,7 +99,7 @@ async fn ineffective_security_settings_prevent_the_start(kind: Kind) {
     }
 }
 
-async fn flags_removed_by_etcd_are_refused_by_name(kind: Kind) {
+async fn flags_removed_by_etcd_are_refused_with_the_reason_or_the_replacement(kind: Kind) {
     let ended = ends(kind, &["--experimental-initial-corrupt-check=true", "--enable-v2"], &[]);
     assert_eq!(ended.code, Some(2));
     for text in ["use --feature-gates=InitialCorruptCheck=true", "there is no v2 API"] {

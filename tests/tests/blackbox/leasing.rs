@@ -459,7 +459,7 @@ async fn users_get_the_same_responses_from_a_leasing_proxy_as_from_members(kind:
     assert_eq!(user.read("b/own").await, text("1"));
     assert_eq!(user.delete_range(delete("b/", "b0")).await.unwrap().deleted, 1);
     let write = async || root.put(put("a/secret", "2")).await;
-    eventually_ok(TIMEOUT, "a write of a key that was owned", write).await;
+    eventually_ok(TIMEOUT, "a write to a key that was owned", write).await;
     assert_eq!(root.read("a/secret").await, text("2"));
     let owned = root.range(prefix("own/")).await.unwrap();
     assert_eq!(owned.count, 0, "{owned:?}");
@@ -487,7 +487,7 @@ async fn owned_keys_are_soon_released_after_authentication_is_enabled_elsewhere(
     direct.user_grant_role(role).await.unwrap();
     direct.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
     // The proxy must release the key within 5 seconds, although it renews its session only every 15 seconds.
-    eventually_within(Duration::from_secs(5), "a refusal without a user", async || {
+    eventually_within(Duration::from_secs(5), "a request without a user is refused", async || {
         nobody.range(key("secret")).await.err()
     })
     .await;

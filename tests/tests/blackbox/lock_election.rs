@@ -24,7 +24,7 @@ on_both_servers! {
     a_lock_passes_to_the_next_waiter,
     a_cancelled_wait_for_a_lock_deletes_its_key,
     a_lock_passes_to_the_next_waiter_when_its_lease_is_revoked,
-    a_waiter_with_an_expired_lease_is_refused_at_its_turn,
+    a_waiter_with_a_revoked_lease_is_refused_once_the_lock_is_free,
     lock_names_are_arbitrary_bytes,
     a_candidate_without_rivals_is_elected,
     candidates_are_elected_in_turn,
@@ -201,7 +201,7 @@ async fn a_lock_passes_to_the_next_waiter_when_its_lease_is_revoked(kind: Kind) 
     assert_eq!(within("the lock for the third client", third).await.unwrap().unwrap().key, "l/3");
 }
 
-async fn a_waiter_with_an_expired_lease_is_refused_at_its_turn(kind: Kind) {
+async fn a_waiter_with_a_revoked_lease_is_refused_once_the_lock_is_free(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(1, 60).await;
@@ -598,7 +598,7 @@ async fn the_memory_of_lock_waiters_is_reported_in_bytes(kind: Kind) {
     lock(&client, "l", 1).await.unwrap();
     assert_eq!(bytes(), 0.0);
     let second = wait_for_lock(&client, "l", 2).await;
-    assert!(bytes() > 40_000.0, "the memory of a waiter is counted, and not only its key");
+    assert!(bytes() > 40_000.0, "the memory of a waiter is counted in addition to its key");
     second.abort();
     await_no_key(&client, "l/2").await;
     eventually("the memory of all waiters is released", async || (bytes() == 0.0).then_some(()))

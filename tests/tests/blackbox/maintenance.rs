@@ -17,7 +17,7 @@ on_both_servers! {
     status_reports_the_quota,
     a_kv_hash_depends_only_on_the_history,
     a_kv_hash_after_a_compaction_depends_only_on_the_history,
-    the_newest_hash_after_a_compaction_at_zero_covers_the_whole_history,
+    a_hash_after_a_compaction_at_revision_zero_covers_the_whole_history,
     the_hashes_of_the_last_ten_compactions_are_kept,
     hashes_at_future_and_compacted_revisions_are_refused,
     the_hash_of_the_whole_store_changes_with_every_change,
@@ -168,7 +168,7 @@ async fn a_kv_hash_after_a_compaction_depends_only_on_the_history(kind: Kind) {
     }
 }
 
-async fn the_newest_hash_after_a_compaction_at_zero_covers_the_whole_history(kind: Kind) {
+async fn a_hash_after_a_compaction_at_revision_zero_covers_the_whole_history(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let last = some_history(&client).await;

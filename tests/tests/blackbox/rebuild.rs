@@ -24,9 +24,9 @@ on_quorate! {
     a_corrupt_member_is_not_rebuilt_without_a_quorum,
     a_member_that_is_corrupt_again_soon_after_a_rebuild_is_not_rebuilt,
     a_corrupt_member_is_rebuilt_under_an_etcd_leader,
-    a_corrupt_member_is_not_rebuilt_if_no_member_sends_its_state,
-    the_state_is_sent_only_to_certificates_of_members,
-    the_state_is_sent_only_to_allowed_peer_names,
+    a_corrupt_member_is_not_rebuilt_if_no_other_member_sends_its_state,
+    the_state_is_sent_only_to_peers_with_a_member_certificate,
+    the_state_is_sent_only_to_peers_with_an_allowed_name,
     the_state_is_not_sent_without_peer_certificates,
     a_ca_shared_by_clients_and_peers_causes_a_warning,
 }
@@ -222,7 +222,7 @@ async fn a_corrupt_member_is_rebuilt_under_an_etcd_leader(ours: Kind) {
     cluster.check_same_content().await;
 }
 
-async fn a_corrupt_member_is_not_rebuilt_if_no_member_sends_its_state(ours: Kind) {
+async fn a_corrupt_member_is_not_rebuilt_if_no_other_member_sends_its_state(ours: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -269,7 +269,7 @@ async fn cluster_id(cluster: &Cluster) -> String {
     format!("{:x}", status.header.unwrap().cluster_id)
 }
 
-async fn the_state_is_sent_only_to_certificates_of_members(ours: Kind) {
+async fn the_state_is_sent_only_to_peers_with_a_member_certificate(ours: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("audit");
     let audited = ClusterOptions::new(ours, 3)
@@ -308,7 +308,7 @@ async fn the_state_is_sent_only_to_certificates_of_members(ours: Kind) {
     assert!(cluster.server(0).log().contains("refused to provide this member's state"));
 }
 
-async fn the_state_is_sent_only_to_allowed_peer_names(ours: Kind) {
+async fn the_state_is_sent_only_to_peers_with_an_allowed_name(ours: Kind) {
     let named = |member: Options| member.flag("--peer-cert-allowed-cn=server");
     let cluster = secure(ClusterOptions::new(ours, 3), 3, named).await;
     let (own, member) = (cluster_id(&cluster).await, format!("{:x}", cluster.id(1)));

@@ -6,9 +6,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use quorate_tests::{Ctl, Kind, Server, Tool, eventually, with_both_tools};
 
 with_both_tools! {
-    ctl_lock_passes_to_the_next_waiter_after_a_signal,
+    a_lock_held_by_ctl_passes_to_the_next_waiter_after_a_signal,
     ctl_lock_fails_when_its_lease_is_revoked,
-    locks_report_invalid_arguments,
+    ctl_lock_and_elect_report_invalid_arguments,
     ctl_elect_elects_candidates_in_turn,
 }
 
@@ -62,7 +62,7 @@ async fn places(ctl: &Ctl, queue: &str, count: usize) {
     .await;
 }
 
-async fn ctl_lock_passes_to_the_next_waiter_after_a_signal(kind: Kind, tool: Tool) {
+async fn a_lock_held_by_ctl_passes_to_the_next_waiter_after_a_signal(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let mut first = Working::start(&ctl, &["lock", "l"]);
@@ -98,7 +98,7 @@ async fn ctl_lock_fails_when_its_lease_is_revoked(kind: Kind, tool: Tool) {
     assert_eq!(holder.end(), (Some(1), "Error: session expired".to_owned()));
 }
 
-async fn locks_report_invalid_arguments(kind: Kind, tool: Tool) {
+async fn ctl_lock_and_elect_report_invalid_arguments(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     for (args, code, text) in [

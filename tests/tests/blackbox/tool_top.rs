@@ -19,7 +19,7 @@ on_both_servers! {
     alone:
     top_prints_members_requests_and_key_prefixes,
     printed_output_is_plain_text,
-    a_killed_leader_is_shown_as_down_and_the_next_as_leader,
+    a_killed_leader_is_shown_as_down_and_its_successor_as_leader,
     top_limits_its_watch_during_a_flood_of_writes,
     an_alarm_is_shown_with_the_name_of_its_member,
     a_secured_cluster_is_shown_with_credentials,
@@ -104,7 +104,7 @@ async fn top_prints_members_requests_and_key_prefixes(kind: Kind) {
     let lease = pb::LeaseGrantRequest { ttl: 600, id: 7 };
     server.client().lease_grant(lease).await.unwrap();
     let lines = Lines::of(of(&server).command(&[]));
-    let counted = lines.until("count of all keys by a leader that has applied all", |line| {
+    let counted = lines.until("a count of all keys from a leader without lag", |line| {
         let member = named(line, "members", "name", server.name());
         (keys(line, "/registry/pods/"), keys(line, "/registry/nodes/")) == (40, 3)
             && named(line, "prefixes", "form", "keys")["keys"] == 1
@@ -171,7 +171,7 @@ async fn printed_output_is_plain_text(kind: Kind) {
     assert!(below.contains("keys are not counted"), "{below}");
 }
 
-async fn a_killed_leader_is_shown_as_down_and_the_next_as_leader(kind: Kind) {
+async fn a_killed_leader_is_shown_as_down_and_its_successor_as_leader(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let leader = cluster.leader().await;
     // The tool starts with the endpoint of the member that will be killed, and finds the other members itself.

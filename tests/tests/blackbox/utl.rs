@@ -19,7 +19,7 @@ on_both_servers! {
     a_bumped_revision_cancels_watches_of_older_revisions,
     failed_restores_print_the_same_errors_as_etcdutl,
     restoring_a_damaged_snapshot_leaves_no_files,
-    utl_hashes_equal_those_of_the_server,
+    utl_and_the_server_compute_equal_hashes,
     a_defragmented_directory_is_smaller_and_complete,
     the_storage_version_can_be_migrated_down_and_up,
     the_files_of_a_running_member_are_refused,
@@ -284,7 +284,7 @@ async fn restoring_a_damaged_snapshot_leaves_no_files(kind: Kind) {
     assert_eq!(std::fs::read_dir(&wal).unwrap().count(), 1);
 }
 
-async fn utl_hashes_equal_those_of_the_server(kind: Kind) {
+async fn utl_and_the_server_compute_equal_hashes(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     for number in 0..50 {

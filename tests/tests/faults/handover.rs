@@ -108,7 +108,7 @@ async fn keeps_its_leader(cluster: &Cluster, leader: usize, disk: &Shim) {
     disk.hold(Held::Nothing);
     within("a put", cluster.client(leader).put(put("after", "v"))).await.unwrap();
     assert_eq!(cluster.leader().await, leader);
-    assert_eq!(term(cluster, leader).await, term_before, "there was no election");
+    assert_eq!(term(cluster, leader).await, term_before, "an election took place");
     for member in cluster.members() {
         assert!(
             !cluster.server(member).log().contains(HANDS_OVER),

@@ -112,7 +112,7 @@ impl Leases {
     /// Checks that a watcher has never seen a renewed lease end.
     pub(crate) fn check_never_expired(&self, witness: &Witness) {
         for number in 0..KEPT {
-            assert_eq!(witness.deleted(&kept(number)), None, "kept lease {number} expired");
+            assert_eq!(witness.deleted(&kept(number)), None, "renewed lease {number} expired");
         }
     }
 }

@@ -75,7 +75,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn the_manifest_matches_the_one_written_by_kubeadm() {
+fn the_manifest_matches_kubeadms_own_manifest() {
     let manifest = Manifest::read();
     let (program, flags) = manifest.command.split_first().unwrap();
     assert_eq!(program, "etcd");

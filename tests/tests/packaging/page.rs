@@ -108,7 +108,7 @@ fn script_of_the_tour(page: &str) -> String {
 /// The reader has exported the endpoints, as `running.md` instructs. The exported variable must not make any command of
 /// the README or the tour fail.
 #[test]
-fn the_commands_of_readme_and_tour_work_in_order() {
+fn the_commands_in_the_readme_and_the_tour_work_in_order() {
     let isolated = |program: &str, arguments: &[&str]| {
         let mut command = Command::new("unshare");
         command.args(["--net", "--pid", "--fork", "--kill-child", program]);
@@ -200,6 +200,6 @@ async fn the_page_works(kind: Kind) {
 }
 
 #[test]
-fn the_commands_of_running_md_work() {
+fn the_commands_in_running_md_work() {
     quorate_tests::run_cluster(Kind::Quorate, the_page_works);
 }
