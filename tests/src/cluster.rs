@@ -8,8 +8,8 @@
 //! single server in these tests, because a busy machine may delay a heartbeat, and the members would then elect another
 //! leader.
 //!
-//! This module manages processes. Leadership and agreement are in `agreement`, membership changes in `membership`, the
-//! network between members in [`Links`].
+//! This module manages processes. Leadership and agreement are in `agreement`, membership changes in `membership`, and
+//! the network between members in [`Links`].
 
 mod agreement;
 mod endpoints;

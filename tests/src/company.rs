@@ -66,14 +66,14 @@ impl Place {
         }
     }
 
-    /// Returns whether the tested server is the leader, or on a database the sequencer.
+    /// Returns whether the tested server is the leader or, on a database, the sequencer.
     #[must_use]
     pub const fn leads(self) -> bool {
         !matches!(self, Self::Follower | Self::PostgresThree)
     }
 }
 
-/// Returns whether this may be the term of a server's first election, which a single member wins at once.
+/// Returns whether `term` may be the term of a server's first election. A single member wins its first election.
 #[must_use]
 pub fn is_first_term(term: u64) -> bool {
     match Place::of_suite() {
@@ -137,8 +137,8 @@ async fn start(options: Options, place: Place) -> Server {
     server
 }
 
-/// Starts three servers with the same options on one database. The first becomes the sequencer. Returns the last one,
-/// which owns the others.
+/// Starts three servers with the same options on one database. The first becomes the sequencer. Returns the last
+/// server, which owns the others.
 async fn start_on_database(options: Options) -> Server {
     let url = postgres::new_url();
     let mut servers = Vec::new();

@@ -9,7 +9,8 @@
 //!
 //! * Each test starts its own server on its own port and directory.
 //! * Tests never wait for a fixed time. They wait for a condition, and fail if it is not met before a deadline.
-//! * A missing Quorate binary is a failure, a missing etcd only a notice.
+//! * If the Quorate binary is missing, the tests fail. If etcd is missing, the tests against etcd are skipped and print
+//!   a notice.
 //!
 //! # Environment
 //!
@@ -18,9 +19,9 @@
 //! | `QUORATE_BIN` | the server under test; defaults to `target/blackbox/quorate` |
 //! | `QUORATE_REQUIRE` | material that must exist (`etcd`, `golden`): tests that need it fail instead of being skipped |
 //! | `ETCD_BIN_DIR` | folder with `etcd`, `etcdctl` and `etcdutl`; without it, tests against etcd are skipped |
-//! | `PATRONI_DIR` | root folder in which Debian's Patroni is unpacked; without it, its test is skipped |
-//! | `QUORATE_GOLDEN` | directories written by real etcd, with etcd's responses |
-//! | `QUORATE_CLUSTER` | `leader` or `follower`: every server of the suite is that member of three; `proxy`: clients connect through a proxy of the same kind; `gateway`: all connections go through a gateway; `postgres`: the data of every server is in a PostgreSQL database; `postgres-three`: every server is one of three on a database |
+//! | `PATRONI_DIR` | root folder in which Debian's Patroni is unpacked; without it, the Patroni test is skipped |
+//! | `QUORATE_GOLDEN` | data directories written by real etcd, with etcd's responses |
+//! | `QUORATE_CLUSTER` | `leader` or `follower`: every server of the suite is the leader, or a follower, of three members; `proxy`: clients connect through a proxy of the same kind; `gateway`: all connections go through a gateway; `postgres`: the data of every server is in a PostgreSQL database; `postgres-three`: every server is one of three on a database |
 //! | `POSTGRES_BIN_DIR` | folder with the programs of PostgreSQL, if it is not Debian's package |
 //! | `QUORATE_SECURED` | `1`: authentication is enabled, and clients and peers present certificates (`guard`) |
 //! | `QUORATE_LONG` | `1` runs the long form of tests that have one |

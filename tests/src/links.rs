@@ -43,7 +43,7 @@ pub enum Rule {
         /// Maximum of the random additional delay.
         jitter: Duration,
     },
-    /// Random pieces break their connection instead of arriving.
+    /// Instead of delivering a piece of data, the link sometimes breaks the connection, at random.
     Cut {
         /// On average, one in this many pieces breaks its connection.
         one_in: u64,
@@ -313,7 +313,7 @@ impl End {
 async fn connection(end: Arc<End>, stream: TcpStream, port: u16) {
     let (mut reader, writer) = stream.into_split();
     let mut seen = Vec::new();
-    // The target is dialled only once bytes arrive.
+    // The target is not dialled until bytes arrive.
     let Ok(true) = read_head(&end, &mut reader, &mut seen).await else { return };
     end.gate(true).await;
     let Ok(target) = TcpStream::connect(("127.0.0.1", port)).await else { return };

@@ -59,8 +59,8 @@ impl RawResponse {
 }
 
 impl RawAnswer {
-    /// Summarises the answer as the HTTP status, the gRPC status and its message, or as the way in which the request
-    /// ended without them.
+    /// Summarises the answer: the HTTP status, the gRPC status and the gRPC message or, if there is no response, how
+    /// the request ended.
     #[must_use]
     pub fn summary(&self) -> String {
         match self {

@@ -72,7 +72,7 @@ impl Options {
         }
     }
 
-    /// Enables authentication, and requires certificates of clients and peers. This server's own clients have
+    /// Enables authentication, and requires certificates from clients and peers. This server's own clients have
     /// certificates and are logged in as root.
     #[must_use]
     pub const fn guarded(mut self) -> Self {
@@ -430,7 +430,7 @@ impl Server {
         }
     }
 
-    /// Returns the port for clients, which is the proxy's if there is a proxy in front of this server.
+    /// Returns the port for clients. If there is a proxy in front of this server, this is the proxy's port.
     #[must_use]
     pub fn front_port(&self) -> u16 {
         self.front.as_ref().map_or_else(|| self.port(), Proxy::port)
@@ -474,7 +474,7 @@ impl Server {
         Visitor::new(self.client_port.number(), credentials, authority)
     }
 
-    /// Gives the token of another member's clients to the clients of this server, which have none.
+    /// Gives the token of another member's clients to this server's clients, because they have no token.
     pub(crate) fn adopt_token(&self, other: &Self) {
         if let (Some(own), Some(other)) = (&self.guard, &other.guard) {
             own.adopt(other);

@@ -2,7 +2,7 @@
 //!
 //! Each connection to the tunnel's port becomes a TLS connection to the server with the tunnel's certificate. As a
 //! result, tests without TLS and tools without TLS options can connect to a server that requires certificates. The
-//! first bytes determine the protocol to negotiate, so the server is dialled only once they have arrived.
+//! first bytes determine the protocol to negotiate, so the server is not dialled until they have arrived.
 
 use std::io;
 use std::path::Path;

@@ -112,7 +112,7 @@ impl Load {
         Self::start_with(cluster, random, "load/").await
     }
 
-    /// Starts clients that use keys with this prefix, so that several loads can follow each other.
+    /// Starts clients that use keys with this prefix, so that several loads can run one after another.
     pub async fn start_with(cluster: &Cluster, random: &mut Random, prefix: &str) -> Self {
         let revision = async |client: crate::Client| {
             let answer = client.range(crate::key("\0")).await?;

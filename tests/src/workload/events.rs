@@ -68,7 +68,7 @@ pub(super) async fn read(client: &Client, first: i64, last: i64) -> Vec<Event> {
 #[derive(Debug)]
 struct Seen {
     events: Vec<Event>,
-    /// Revision from which to resume, which follows the revision of the last event.
+    /// Revision from which to resume: the revision after the last event.
     next: i64,
     interruptions: u64,
     /// Reason for the last interruption.

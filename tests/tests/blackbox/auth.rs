@@ -297,7 +297,7 @@ async fn a_watch_requires_read_permission(kind: Kind) {
         (&ann, from("b1"), status("PermissionDenied", DENIED)),
     ];
     if server.is_3_7() {
-        // A watch of a key and all later keys requires permission for all of them. Older releases checked only the
+        // A watch of a key and all later keys requires permission for all these keys. Older releases checked only the
         // permission for the first key.
         cases.push((&ann, from("x"), status("PermissionDenied", DENIED)));
     }
@@ -482,7 +482,7 @@ async fn users_and_permissions_apply_on_all_members_of_a_mixed_cluster(ours: Kin
     let mut options = ClusterOptions::new(Kind::Etcd, 3).flag("--bcrypt-cost=4");
     options = options.member(1, |one| one.kind(ours).flag("--hold-cluster-version=3.5"));
     let mut cluster = options.start().await;
-    // Users are created through members of both programs, and exist on all of them.
+    // Users are created through members of both programs, and exist on all members.
     let root = guard(&cluster.client(0)).await;
     check_permissions(&cluster).await;
     let token = root.metadata().get("token").unwrap().to_str().unwrap().to_owned();

@@ -68,7 +68,7 @@ async fn ctl_commands_enable_authentication_and_grant_permissions(kind: Kind, to
         output_of(&ctl, "auth status").starts_with("Authentication Status: false\nAuthRevision: 1")
     );
     secure(&ctl);
-    // The role root was created implicitly.
+    // The root role was created implicitly.
     assert_eq!(output_of(&ctl, &format!("{ROOT} user list")), "ann\nroot\n");
     assert_eq!(output_of(&ctl, &format!("{ROOT} role list")), "app\nroot\n");
     assert_eq!(output_of(&ctl, &format!("{ROOT} user get root")), "User: root\nRoles: root\n");

@@ -220,7 +220,7 @@ async fn proposals_beyond_the_byte_limit_are_refused(kind: Kind) {
 async fn tasks_beyond_the_maximum_number_are_refused(kind: Kind) {
     let Some((shim, server)) = with_holdable_disk(kind).await else { return };
     shim.hold(Held::Backend);
-    // Each request for a defragmentation waits until all applied changes are in the backend file.
+    // Each defragmentation request waits until all applied changes are in the backend file.
     let asking = ask_all(&server, 1_100, async |client, _| {
         client.defragment(pb::DefragmentRequest {}).await
     });
@@ -237,7 +237,7 @@ async fn tasks_beyond_the_maximum_number_are_refused(kind: Kind) {
     drops_to_zero(&server, "quorate_tasks_in_progress").await;
 }
 
-/// Requests lists of all keys, and reads only their beginning.
+/// Requests lists of all keys, and reads only the beginning of each list.
 fn lists_unread(server: &Server, count: usize) -> Vec<RawHttp2> {
     let (head, body) = (call_head("/etcdserverpb.KV/Range"), framed(&prefix("k").encode_to_vec()));
     let open = |_| {
@@ -256,7 +256,7 @@ async fn lists_wait_or_are_refused_while_unread_responses_use_up_the_limit(kind:
         client.write(format!("k{number:03}"), vec![b'v'; 100_000]).await;
     }
     let before = server.memory("RssAnon");
-    // 1 GiB has room for 35 lists and part of another one, which is counted in full.
+    // 1 GiB has room for 35 lists and part of another list, which is counted in full.
     let held = lists_unread(&server, 40);
     let series = "quorate_replies_bytes";
     reaches(&server, series, 1024.0 * MIB_FLOAT).await;
@@ -477,7 +477,7 @@ async fn only_a_few_large_bodies_on_the_peer_port_are_read_at_a_time(kind: Kind)
     let held: Vec<TcpStream> = (0..6).map(|_| begin()).collect();
     reaches(&server, "quorate_peer_large_bodies", 4.0).await;
     assert!(metric(&server, "quorate_peer_large_bodies") <= 4.0);
-    // Small messages are still read. This one is refused because it is addressed to another member.
+    // Small messages are still read. This message is refused because it is addressed to another member.
     assert_eq!(call_as(&server, &greeting, 7), 500);
     drop(held);
     drops_to_zero(&server, "quorate_peer_large_bodies").await;

@@ -147,7 +147,7 @@ impl GatewayClient {
     }
 }
 
-/// Requests that only root may send: gateway paths that read or change something.
+/// Returns gateway requests that only root may send, both reads and changes.
 fn requests() -> Vec<(&'static str, Value)> {
     let put = json!({"key": "YTE=", "value": "dg=="});
     vec![
@@ -188,7 +188,7 @@ async fn the_gateway_does_not_present_the_servers_certificate(kind: Kind) {
     let answer = client.post("/v3/auth/user/list", &[("Authorization", &token)], &json!({}));
     let output = answer.text();
     assert_eq!(answer.status, 200, "{output}");
-    // None of the requests above had an effect.
+    // None of the requests above has had an effect.
     assert!(output.contains("ann") && !output.contains("eve"), "{output}");
 }
 

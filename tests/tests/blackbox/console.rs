@@ -85,7 +85,7 @@ async fn a_level_of_the_tree_shows_prefixes_with_their_counts(kind: Kind) {
     assert_eq!(entries[1], one);
     assert_eq!(entries[2]["count"], 1);
     assert_eq!(level["next"], Value::Null);
-    // A page of keys ends at the limit, and the next page starts after it.
+    // A page of keys ends at the limit, and the next page starts after the last key of this page.
     let first = call(&page, "keys/tree", &json!({ "separator": base64("/"), "limit": 2 }));
     assert_eq!(first["entries"].as_array().unwrap().len(), 2, "{first}");
     let rest = json!({ "separator": base64("/"), "limit": 2, "cursor": first["next"] });
@@ -296,7 +296,7 @@ async fn pending_downloads_are_limited_for_each_client(kind: Kind) {
     let refused = (0..32).map(|_| ask()).find(|response| response.status != 200).unwrap();
     assert_eq!(code(&refused), "busy");
     assert!(refused.text().contains("downloads of this user are unfinished"), "{}", refused.text());
-    // The first download is still pending. Once it has ended, another one is accepted.
+    // The first download is still pending. Once this download has ended, another download is accepted.
     let path = first["path"].as_str().unwrap();
     assert_eq!(quorate_tests::get(console.port(), path).status, 200);
     eventually("the next download is accepted", async || (ask().status == 200).then_some(())).await;
@@ -318,7 +318,7 @@ async fn users_and_roles_are_managed(kind: Kind) {
         ("write/user_grant", json!({ "name": "ann", "role": "reader" })),
     ] {
         if body["role"] == "root" {
-            // The role root exists already in some versions.
+            // In some versions, the root role already exists.
             drop(page.call("write/role_add", r#"{"name":"root"}"#));
         }
         call(&page, name, &body);

@@ -35,7 +35,7 @@ async fn begin(kind: Kind, flags: &[&str], console_flags: &[&str]) -> (Server, C
     (server, console)
 }
 
-/// The headers of the page, with some of them replaced. An empty value removes a header.
+/// Returns the headers that the page sends, with these changes. An empty value removes a header.
 fn headers<'a>(changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let usual = [("Content-Type", "application/json"), ("X-Quorate-Console", "1")];
     let mut all: Vec<_> = usual
@@ -74,7 +74,7 @@ async fn requests_from_other_sites_are_refused(kind: Kind) {
             }
         }
     }
-    // A page of another site cannot add the console's header to a request without a preflight, and the preflight is
+    // A page from another site cannot add the console's header to a request without a preflight, and the preflight is
     // refused.
     let preflight = [("Origin", "https://evil.example"), ("Access-Control-Request-Method", "POST")];
     let response = request_with(port, "OPTIONS", "/api/v1/session", &preflight, b"");
@@ -295,7 +295,7 @@ async fn a_stream_that_is_never_read_is_ended(kind: Kind) {
     let body = json!({ "prefix": "", "value_bytes": 4096 }).to_string();
     let unread = console.page().begin("keys/watch", &body);
     let value = "v".repeat(4096);
-    // The kernel buffers some megabytes for the client. Once its buffers are full, the stream makes no progress.
+    // The kernel buffers some megabytes for the client. Once these buffers are full, the stream makes no progress.
     let ended = eventually_within(Duration::from_secs(90), "the stream is ended", async || {
         for number in 0..100 {
             client.write(format!("k{number}"), &value).await;
@@ -307,7 +307,7 @@ async fn a_stream_that_is_never_read_is_ended(kind: Kind) {
     answer(&console.page().call("session", "{}"));
 }
 
-/// Returns whether the other side has an open connection to this one.
+/// Returns whether the peer still has this connection open.
 fn is_connected(stream: &std::net::TcpStream) -> bool {
     let own = stream.local_addr().unwrap().port();
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();

@@ -43,7 +43,7 @@ async fn add_users(client: &Client) {
             ..Default::default()
         };
         client.user_add(user).await.unwrap();
-        // The role root may exist already.
+        // The root role may already exist.
         client.role_add(pb::AuthRoleAddRequest { name: name.into() }).await.ok();
         let role = pb::AuthUserGrantRoleRequest { user: name.into(), role: name.into() };
         client.user_grant_role(role).await.unwrap();
@@ -314,7 +314,7 @@ async fn the_certificate_of_the_console_does_not_replace_a_login(kind: Kind) {
         drop(page.call(&format!("write/{name}"), &body.to_string()));
     }
     assert_eq!(answer(&page.call("session", ""))["authentication"], "on");
-    // With this certificate alone, the cluster would accept these calls as root's.
+    // With this certificate alone, the cluster would treat these calls as calls by root.
     for name in ["auth/list", "overview", "keys/list", "write/auth_disable"] {
         assert_eq!(code(&page.call(name, "{}")), "login_required", "{name}");
     }
@@ -353,7 +353,7 @@ async fn a_console_started_with_credentials_is_refused(kind: Kind) {
 
 async fn a_login_that_sends_the_password_in_plaintext_requires_a_flag(kind: Kind) {
     let server = with_users(kind, &[]).await;
-    // The first endpoint answers; the console would send a password to the second one in plaintext.
+    // The first endpoint answers, but the console would send a password to the second endpoint in plaintext.
     let endpoints = format!("127.0.0.1:{},http://192.0.2.1:2379", server.port());
     let console = Console::start(&endpoints, &[]);
     let page = console.page();

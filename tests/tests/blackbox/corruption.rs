@@ -184,7 +184,7 @@ async fn a_leader_detects_a_corrupt_member(kind: Kind) {
     wait_for_corrupt_alarm(&cluster, member, kind).await;
 }
 
-/// Writes keys and compacts all of the history.
+/// Writes keys and compacts the whole history.
 async fn compact(cluster: &Cluster, member: usize) {
     let revision = cluster.client(member).put(put("other", "v")).await.unwrap();
     cluster.settle().await;

@@ -150,7 +150,8 @@ impl Ordeal {
             verify(&client, &progress).await;
             if self.compact {
                 let request = client.revision().await - 1;
-                // The compaction is refused if nothing was written since the last one, so its result does not matter.
+                // The compaction is refused if nothing was written since the last compaction, so its result does not
+                // matter.
                 drop(
                     client
                         .compact(pb::CompactionRequest { revision: request, physical: true })

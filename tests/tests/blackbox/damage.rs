@@ -67,7 +67,7 @@ impl Stopped {
     }
 }
 
-/// Returns the offsets of a segment's records, and the end of the last one.
+/// Returns the offsets of a segment's records, and the end of the last record.
 fn records(segment: &Path) -> (Vec<u64>, u64) {
     let bytes = std::fs::read(segment).unwrap();
     let mut found = Vec::new();
@@ -146,15 +146,15 @@ fn name(path: &Path) -> String {
 }
 
 async fn a_torn_last_log_record_is_truncated(kind: Kind) {
-    // The last record is a put of about a thousand bytes, or the hard state after it.
+    // The last record is a put of about a thousand bytes, or the hard state that follows the put.
     for cut in [1, 9, 700] {
         let mut stopped = Stopped::new(kind).await;
         let wal = stopped.wal();
         let last = *stopped.records.iter().rev().find(|at| stopped.end - **at > 800).unwrap();
         truncate(&wal, last + cut);
         let keys = stopped.start().await;
-        // The backend may already contain the put. The log then ends before the backend's applied index, which only
-        // etcd accepts.
+        // The backend may already contain the put. In this case, the log ends before the backend's applied index. Only
+        // etcd accepts such a directory.
         match keys {
             Ok(keys) => assert!((19..=20).contains(&keys), "the store has {keys} keys"),
             Err(exit) => {
@@ -233,7 +233,7 @@ async fn bytes_after_the_end_of_the_log_are_ignored(kind: Kind) {
 }
 
 async fn a_missing_backend_is_refused(kind: Kind) {
-    // The log alone must not be able to rebuild the backend, so the server must have taken a disk snapshot.
+    // The server must have taken a disk snapshot, because otherwise it could rebuild the backend from the log alone.
     let mut server = Options::new(kind).flag("--snapshot-count=10").start().await;
     for number in 0..50 {
         server.client().write(format!("k{number}"), "v").await;
@@ -364,7 +364,7 @@ async fn a_truncated_backend_is_refused(kind: Kind) {
         let mut server = stopped_cleanly(kind).await;
         truncate(&server.backend(), keep);
         match server.try_start_again().await {
-            // An empty file is recreated if the log can rebuild its contents.
+            // An empty file is recreated if its contents can be rebuilt from the log.
             Ok(()) => {
                 assert_eq!(keep, 0, "the member started with a backend file of {keep} bytes");
                 assert_eq!(server.client().range(from_key("k")).await.unwrap().count, 200);

@@ -1,5 +1,5 @@
 //! Effects of flags that no other test covers: listeners for a single purpose, names that certificates must contain,
-//! times and sizes of batches, measurements, and log lines.
+//! the timing and size of batches, measurements, and log lines.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -124,7 +124,8 @@ async fn slow_calls_are_logged(kind: Kind) {
         lines.iter().any(is_last).then_some(lines)
     })
     .await;
-    // Expected numbers of requests and responses, size of the request, and request text, which contains no values.
+    // Expected numbers of requests and responses, the size of the request, and its logged text, which contains no
+    // values.
     let expected = [
         ("KV/Put", 1, 10, 0, "key:\"k\" value_size:5"),
         ("KV/Put", 1, 11, 0, "key:\"k2\" value_size:5"),

@@ -257,7 +257,7 @@ async fn unread_lists_do_not_stop_the_member(kind: Kind) {
     }
 }
 
-/// Opens this number of watches on this number of keys, and reads only the beginning of each.
+/// Opens this number of watches on this number of keys, and reads only the beginning of each watch stream.
 fn watch_unread(server: &Server, watchers: usize, keys: usize) -> Vec<RawHttp2> {
     let head = call_head(WATCH);
     let open = |number| {
@@ -288,7 +288,7 @@ async fn watchers_without_readers_use_bounded_memory(kind: Kind) {
             server.metric("quorate_watch_events_bytes").filter(|held| *held > 0.0)
         })
         .await;
-        // Beyond the limit, each watcher has one queued revision and one revision in transit.
+        // Beyond the limit, each watcher has one queued revision and one revision in flight.
         let most = (256 << 20) + watchers * 300_000;
         assert!(held < most as f64, "{held}");
     }
@@ -298,8 +298,8 @@ async fn watchers_that_are_read_continue_despite_unread_watchers(kind: Kind) {
     let server = Server::start(kind).await;
     let (client, keys) = (server.client(), 50);
     fill(&client, keys).await;
-    // The queue of one stream holds about 2 MiB. Streams near the end of the history hold less, and each of them has
-    // passed a response to its connection.
+    // The queue of one stream holds about 2 MiB. Streams near the end of the history hold less, and each of these
+    // streams has passed a response to its connection.
     let _held = watch_unread(&server, 320, keys);
     eventually("the limit of held events is reached", async || {
         let held = server.metric("quorate_watch_events_bytes").unwrap();

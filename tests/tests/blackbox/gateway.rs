@@ -90,7 +90,8 @@ const VARYING: &[&str] = &[
     "hash",
 ];
 
-/// Parts of 3.7's answers that 3.5 lacks: some fields, and the duplicate of an error.
+/// Fields that only one of the two versions returns. Only etcd 3.5 repeats the error message as `error`. It does not
+/// return the other fields.
 const NOT_IN_BOTH: &[&str] =
     &["storageVersion", "downgradeInfo", "dbSizeQuota", "hash_revision", "error"];
 

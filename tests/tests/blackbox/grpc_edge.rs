@@ -27,7 +27,7 @@ const RANGE: &str = "/etcdserverpb.KV/Range";
 const SNAPSHOT: &str = "/etcdserverpb.Maintenance/Snapshot";
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
-/// `PutRequest{key: "k", value: "v"}`.
+/// The encoded message `PutRequest{key: "k", value: "v"}`.
 const MESSAGE: &[u8] = b"\x0a\x01k\x12\x01v";
 const GOOD: &str = "200 0";
 const DEADLINE: &str = "200 4 context deadline exceeded";
@@ -160,7 +160,7 @@ async fn check_at(kind: Kind, server: &Server, port: u16, table: Vec<Odd>) {
             Kind::Etcd => in_3_5.unwrap_or(answer),
         };
         if !server.is_3_7() && expected == DEADLINE {
-            // 3.5 reports a timeout but may still execute the call, so the call must have no effect.
+            // etcd 3.5 reports a timeout but may still execute the call, so the test sends a read instead of a put.
             fields[PATH_FIELD].1 = RANGE.into();
         }
         let is_put = fields.iter().any(|(_, value)| {
@@ -499,7 +499,7 @@ async fn a_watch_continues_after_a_field_of_the_wrong_type(kind: Kind) {
         answer.watch_id
     };
     assert_eq!(created(&framed(&request("a"))), 0);
-    // The first message contains only this field, which does not form a request. In the second, the field precedes a
+    // The first message contains only this field, and therefore no request. In the second message, the field precedes a
     // valid request.
     let odd = framed(&mistyped(1));
     assert_eq!(created(&[odd, framed(&[mistyped(2), request("b")].concat())].concat()), 1);

@@ -295,7 +295,7 @@ async fn watchers_added_at_any_time_get_every_event_exactly_once(kind: Kind) {
         let client = proxy.client();
         watching.push(tokio::task::spawn_local(async move {
             let mut watch = Watch::open(&client);
-            // Watches start at the first revision, at the current one, or at a future one.
+            // Watches start at the first revision, at the current revision or at a future revision.
             let start = match number % 4 {
                 0 => first,
                 1 => 0,
@@ -408,7 +408,8 @@ async fn large_responses_are_forwarded_at_the_pace_of_their_clients(kind: Kind) 
         server.client().write(format!("large/{number}"), vec![number; 1 << 20]).await;
     }
     let before = proxy.memory("VmRSS");
-    // The clients stop reading, so each receives no more of the 40 MB than the bytes in transit.
+    // The clients stop reading. Of the 40 MB, each client therefore receives only the bytes that were already in
+    // transit.
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let client = proxy.client();
@@ -740,7 +741,7 @@ async fn watchers_receive_every_event_while_members_are_killed(kind: Kind) {
     }
 }
 
-/// Returns the revisions and keys of a watch, up to the value `end`.
+/// Returns the revisions and keys of a watch's events, up to the value `end`.
 async fn until_the_end(mut watch: Watch) -> Vec<(i64, Vec<u8>)> {
     let mut received = Vec::new();
     loop {

@@ -16,7 +16,8 @@ on_quorate! {
     a_new_watch_with_a_revoked_token_is_refused,
 }
 
-/// Starts a member with the user root, which has all permissions, and `user`, which has the role `user` for `a/`.
+/// Starts a member with the user `root`, which has all permissions, and the user `user`, which may read and write keys
+/// with the prefix `a/`.
 async fn with_users(kind: Kind) -> Server {
     let server = Options::new(kind).unguarded().start().await;
     let client = server.client();
@@ -87,7 +88,8 @@ async fn a_new_watch_with_a_revoked_token_is_refused(kind: Kind) {
     assert!(first.create(watch_key("a/secret")).await.created);
     let from = root.write("a/secret", "2").await + 1;
     first.events(1).await;
-    // A watch that starts at the same revision as the first one shares the member's watch with it.
+    // The second watch starts at the same revision as the first one, so the proxy serves both from one watch on the
+    // member.
     let later = || pb::WatchCreateRequest { start_revision: from, ..watch_key("a/secret") };
     let mut second = Watch::open(&user);
     assert!(second.create(later()).await.created);

@@ -24,7 +24,7 @@ on_quorate! {
     etcd_reads_a_disk_full_alarm,
 }
 
-/// Writes until the server refuses or exits. Returns the number of acknowledged writes.
+/// Writes until the server refuses a write or exits. Returns the number of acknowledged writes.
 async fn write_until_refused(client: &Client, size: usize) -> usize {
     let value = vec![b'v'; size];
     for number in 0..10_000 {

@@ -225,7 +225,7 @@ async fn lock_names_are_arbitrary_bytes(kind: Kind) {
     let name = b"\x00\xff/".to_vec();
     let held = client.lock(LockRequest { name: name.into(), lease: -255 }).await.unwrap();
     assert_eq!(&held.key[..], b"\x00\xff//-ff");
-    // Every existing key under the name contends for the lock, and this one is older.
+    // Every existing key under the name contends for the lock, and this key is older than the client's key.
     client.write("l/anything", "v").await;
     let waiting = wait_for_lock_of_negative(&client).await;
     client.delete_range(delete("l/anything", "")).await.unwrap();
@@ -389,7 +389,7 @@ async fn only_the_leader_may_proclaim_and_resign(kind: Kind) {
     refused(proclaim(&client, nobody.clone(), "v").await, Code::Unknown, no_key);
     refused(resign(&client, nobody).await, Code::Unknown, no_key);
 
-    // If the request names no lease, a new one is granted and the key moves to it.
+    // If the request names no lease, a new lease is granted, and the key is attached to the new lease.
     let without = LeaderKey { lease: 0, ..first.clone() };
     proclaim(&client, Some(without), "moved").await.unwrap();
     let answer = client.leader(leader_request()).await.unwrap();

@@ -1,5 +1,5 @@
 //! Members and clusters that have lost acknowledged entries, and forged peer messages. In none of these cases may
-//! further acknowledged writes be lost. A member that exits logs the remedy first.
+//! further acknowledged writes be lost. Before a member exits, it logs the remedy.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -73,8 +73,8 @@ impl Three {
         self.cluster.server_mut(self.wiped).set_cluster(words, true);
     }
 
-    /// Makes the wiped member query a peer whose member list contains the wiped member and one other, without their
-    /// names.
+    /// Makes the wiped member query a peer whose member list contains the wiped member and one other member, without
+    /// their names.
     async fn ask_peer_that_does_not_know_its_name(&mut self, other: usize) {
         let status = self.cluster.client(self.full).status(pb::StatusRequest {}).await.unwrap();
         let cluster_id = status.header.unwrap().cluster_id;

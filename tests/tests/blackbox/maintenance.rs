@@ -177,7 +177,7 @@ async fn a_hash_after_a_compaction_at_revision_zero_covers_the_whole_history(kin
     let answer = hash_kv(&client, 0).await.unwrap();
     let covered = match kind {
         Kind::Quorate => last,
-        // After a compaction at revision 0, the newest hash of etcd covers an empty range.
+        // After a compaction at revision 0, etcd's newest hash covers an empty range.
         Kind::Etcd => 0,
     };
     assert_eq!(answer.hash, history.hash_kv(None, covered));
@@ -230,7 +230,7 @@ async fn hashes_at_future_and_compacted_revisions_are_refused(kind: Kind) {
     }
     let text = "etcdserver: mvcc: required revision is a future revision";
     refused(hash_kv(&client, 12).await, Code::OutOfRange, text);
-    // Two compactions are needed, because the hash of the last one may still be stored.
+    // Two compactions are needed, because the hash of the last compaction may still be stored.
     client.compact_to(4).await;
     client.compact_to(8).await;
     let text = "etcdserver: mvcc: required revision has been compacted";
@@ -522,7 +522,7 @@ async fn shown(client: &Client, last: i64) -> (Fields, Fields, u32) {
     (old, new, all.hash)
 }
 
-/// Returns the answers of a single member of this kind in every state of its alarms.
+/// Returns the answers of a single member of this kind in every alarm state.
 async fn shown_under_alarms(kind: Kind) -> Vec<(Fields, Fields)> {
     let server = Server::start(kind).await;
     let client = server.client();

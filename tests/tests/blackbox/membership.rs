@@ -145,7 +145,7 @@ async fn a_membership_change_that_endangers_the_quorum_is_refused(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).start().await;
     let leader = cluster.leader().await;
     let client = cluster.client(leader);
-    // A change is accepted only once the connections between the members have lasted for some time.
+    // A change is accepted only after the connections between the members have lasted for some time.
     let id = eventually_ok(TIMEOUT, "a learner", async || {
         add(&client, "http://127.0.0.1:1", true).await
     })
@@ -156,8 +156,8 @@ async fn a_membership_change_that_endangers_the_quorum_is_refused(kind: Kind) {
     for is_learner in [false, true] {
         let added = eventually("a refusal", async || {
             let added = add(&client, "http://127.0.0.1:1", is_learner).await;
-            // Until the leader notices the failure, the request may be refused for another reason: if both are added
-            // within the same second, the new member has the id of the removed learner.
+            // Until the leader notices the failure, the request may be refused for another reason: the new voter has
+            // the id of the removed learner if both are added within the same second.
             added.as_ref().is_err_and(|error| error.code() == Code::Unavailable).then_some(added)
         });
         refused(added.await, Code::Unavailable, UNHEALTHY);
@@ -167,7 +167,7 @@ async fn a_membership_change_that_endangers_the_quorum_is_refused(kind: Kind) {
     // While both of the remaining members are up, one of them may be removed. The last member may not be removed.
     eventually_ok(TIMEOUT, "a removal", async || remove(&client, cluster.id(up)).await).await;
     refused(remove(&client, cluster.id(leader)).await, Code::Unknown, UNSTARTED);
-    // A single member may be joined by a second one, but not by a third one before the second has started.
+    // A second member may join a single member, but a third member may not join before the second member has started.
     add(&client, "http://127.0.0.1:2", false).await.unwrap();
     refused(add(&client, "http://127.0.0.1:3", false).await, Code::Unknown, UNSTARTED);
 }
@@ -313,7 +313,7 @@ async fn a_member_that_missed_changes_accepts_new_members(kind: Kind) {
     let leader = cluster.leader().await;
     let [stays, absent] = [(leader + 1) % 3, (leader + 2) % 3];
     cluster.kill(absent);
-    // The new member starts as a learner, because with four voters the two running ones could not commit.
+    // The new member starts as a learner, because with four voters, the two running members could not commit.
     let newcomer = cluster.add_learner().await;
     cluster.promote(newcomer).await;
     cluster.remove(leader).await;
@@ -324,7 +324,7 @@ async fn a_member_that_missed_changes_accepts_new_members(kind: Kind) {
     })
     .await;
     cluster.kill(stays);
-    // The returning member knows only members that have been removed since.
+    // The returning member knows only members that have since been removed.
     cluster.restart(absent).await;
     assert_eq!(cluster.leader().await, newcomer);
     assert_eq!(cluster.client(absent).read("k").await.as_deref(), Some(&b"v"[..]));
@@ -531,7 +531,7 @@ async fn a_cluster_is_downgraded_to_the_oldest_release_and_upgraded_again(kind: 
     assert_eq!(client.read("k").await.unwrap(), b"w");
 }
 
-/// All members stop at once, so the leader transfers leadership to a member that is stopping as well.
+/// All members stop at the same time, so the leader transfers leadership to a member that is stopping as well.
 async fn members_that_stop_together_do_not_wait_for_one_another(kind: Kind) {
     let cluster = ClusterOptions::new(kind, 3).start().await;
     cluster.leader().await;

@@ -35,8 +35,8 @@ type Answer = Pin<Box<dyn Future<Output = Result<(), Status>>>>;
 /// A method, its call, and its answers to the callers while authentication is enabled.
 type Row = (&'static str, Box<dyn Fn(Client) -> Answer>, Outcomes);
 
-/// Refusals of callers without a token, with an invalid token, with an expired token, and of eve, ann and root. An
-/// empty string means that the call is accepted.
+/// The expected error for each caller: without a token, with an invalid token, with an expired token, and as eve, ann
+/// and root. An empty string means that the call is accepted.
 pub(super) type Outcomes = [&'static str; 6];
 
 /// Descriptions of the callers, in the order of [`Outcomes`].

@@ -265,8 +265,8 @@ fn begin(server: &Server) -> TcpStream {
 
 const IN_USE: &str = "Could not enable CPU profiling: cpu profiling already in use\n";
 
-/// Returns the refusal of a second profile. If the second request arrived first, the first one was refused and is sent
-/// again.
+/// Returns the refusal of a second profile. If the second request arrived first, the first request was refused and is
+/// sent again.
 async fn is_refused(server: &Server, first: &mut TcpStream) -> Response {
     eventually("a refusal", async || {
         let answer = ask_for(server.port(), "/debug/pprof/profile?seconds=1").await;

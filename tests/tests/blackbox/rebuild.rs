@@ -154,7 +154,7 @@ async fn a_corrupt_member_is_not_rebuilt_without_a_quorum(ours: Kind) {
     let member = cluster.follower().await;
     corrupt(&mut cluster, member).await;
     cluster.restart(member).await;
-    // With only one other member, it cannot be decided which of the two is correct.
+    // With only one other member, the members cannot decide which of the two states is correct.
     let (other, gone) = ((member + 1) % 3, (member + 2) % 3);
     cluster.stop(gone).await;
     cluster.leader_among(&[member, other]).await;
@@ -215,7 +215,7 @@ async fn a_corrupt_member_is_rebuilt_under_an_etcd_leader(ours: Kind) {
     lead(&cluster, 0).await;
     corrupt(&mut cluster, 1).await;
     cluster.launch(1);
-    // 3.5 does not name the corrupt member, so an operator must disarm the alarm.
+    // etcd 3.5 does not name the corrupt member, so an operator must disarm the alarm.
     says(&cluster, 1, REBUILT).await;
     cluster.ready(1).await;
     cluster.settle().await;

@@ -1,5 +1,5 @@
 //! `quorate utl recover`: a cluster that has permanently lost its quorum becomes a new one with all acknowledged
-//! writes, or the tool reports that some may be missing.
+//! writes, or the tool reports that some writes may be missing.
 //!
 //! The kind under test is the kind of the lost cluster's servers. The recovered cluster is started as Quorate and, if
 //! etcd is installed, also as etcd. Quorate holds the cluster version at 3.5, so that Debian's etcd can start on its
@@ -29,8 +29,8 @@ on_both_servers! {
 
 const LEASE: i64 = 4711;
 
-/// Starts a cluster of three members whose files 3.5 can read. The election timeout is long, so that an isolated leader
-/// keeps its role for a while.
+/// Starts a cluster of three members whose files etcd 3.5 can read. The election timeout is long, so that an isolated
+/// leader keeps its role for a while.
 async fn three(kind: Kind) -> Cluster {
     let options = ClusterOptions::new(kind, 3).linked().timing(100, 3000);
     match kind {

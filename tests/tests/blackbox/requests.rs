@@ -37,7 +37,7 @@ async fn a_request_of_the_maximum_size_is_accepted(kind: Kind) {
     client.put(put_of(9_900)).await.unwrap();
     refused(client.put(put_of(10_000)).await, Code::InvalidArgument, text);
     refused(client.put(put_of(100_000)).await, Code::InvalidArgument, text);
-    // The exact limit is found by trial. Everything below it is accepted.
+    // The exact limit is found by trial. Every request below the limit is accepted.
     let mut passes = 9_900;
     let mut fails = 10_000;
     while fails - passes > 1 {

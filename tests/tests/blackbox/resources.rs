@@ -243,7 +243,8 @@ async fn an_active_range_stream_ends_when_the_member_stops(kind: Kind) {
         server.log().contains("closing etcd server").then_some(())
     })
     .await;
-    // The status that ends the stream may be lost when the connection closes, because it may still be in transit.
+    // The status that ends the stream may be lost when the connection closes, because the status may still be in
+    // flight.
     while let Ok(message) = stream.message().await {
         assert!(message.is_some(), "the stream ended without an error");
     }

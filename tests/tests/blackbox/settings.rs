@@ -170,7 +170,7 @@ async fn the_backend_is_defragmented_at_start(kind: Kind) {
     assert!(server.log_of_this_run().contains("finished defragmenting directory"));
     server.client().write("after", "v").await;
     assert_eq!(server.client().read("after").await.unwrap(), b"v");
-    // A member logs the decision whenever it starts, including the first time.
+    // Whenever a member starts, including the first time, it logs whether it defragments the file.
     let of_new = flag(kind, "bootstrap-defrag-threshold-megabytes", "100");
     let new = Options::new(kind).flag(of_new).start().await;
     assert!(new.log().contains("Skipping defragmentation"));

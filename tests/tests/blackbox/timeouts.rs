@@ -87,7 +87,7 @@ fn stays_open(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// Waits until one member logs this line, and checks that the other has not.
+/// Waits until one member logs this line, and checks that the other member has not logged it.
 async fn only_the_first_logs(one: &Server, other: &Server, what: &str) {
     eventually(what, async || one.log().contains(what).then_some(())).await;
     let log = other.log();

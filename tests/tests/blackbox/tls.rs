@@ -63,7 +63,7 @@ impl Files {
             .flag(format!("--key-file={}", self.text("server.key")))
     }
 
-    /// Returns the options of a server that requires certificates of clients.
+    /// Returns the options of a server that requires certificates from clients.
     pub(crate) fn closed(&self, kind: Kind) -> Options {
         let ca = format!("--trusted-ca-file={}", self.text("ca"));
         self.server(kind).flag("--client-cert-auth").flag(ca)
@@ -75,12 +75,12 @@ impl Files {
         [format!("--cacert={ca}"), format!("--cert={cert}"), format!("--key={key}")]
     }
 
-    /// Adds flags that require certificates of peers.
+    /// Adds flags that require certificates from peers.
     pub(crate) fn peers(&self, options: Options) -> Options {
         self.peer_flags().into_iter().fold(options.secured_peers(), Options::flag)
     }
 
-    /// Returns the flags that require certificates of peers.
+    /// Returns the flags that require certificates from peers.
     pub(crate) fn peer_flags(&self) -> [String; 4] {
         [
             format!("--peer-cert-file={}", self.text("server")),

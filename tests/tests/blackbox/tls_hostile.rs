@@ -48,7 +48,8 @@ fn not_in_order(files: &Files) -> Vec<(&'static str, Credentials)> {
     ]
 }
 
-/// Returns the number of refused connections that have their own log lines, and the number that the log only counts.
+/// Returns the number of refused connections that have their own log lines, and the number of refused connections that
+/// the log only counts.
 fn rejections(server: &Server) -> (usize, u64) {
     let log = server.log();
     let lines: Vec<&str> =

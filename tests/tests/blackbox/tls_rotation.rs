@@ -106,7 +106,7 @@ async fn a_ca_is_replaced_while_connections_are_open(kind: Kind) {
         assert!(is_let_in(&server).await, "{step}");
         held.still_serves().await;
     }
-    // A client with a certificate of the old CA is refused.
+    // A client whose certificate was signed by the old CA is refused.
     trust(&[&old]);
     assert!(!is_let_in(&server).await);
     held.still_serves().await;

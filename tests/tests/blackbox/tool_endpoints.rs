@@ -48,7 +48,8 @@ async fn every_command_finds_the_live_endpoint(kind: Kind, tool: Tool) {
     }
 }
 
-/// Starts a forwarder to a server that closes every odd connection at once. Returns its address.
+/// Starts a forwarder to a server. The forwarder closes every other connection immediately, starting with the first.
+/// Returns the address of the forwarder.
 fn unreliable_path(server: &Server) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let way = listener.local_addr().unwrap().to_string();

@@ -245,7 +245,7 @@ async fn a_secured_cluster_is_shown_with_credentials(kind: Kind) {
     let line: Value = serde_json::from_str(&shown).unwrap();
     let member = named(&line, "members", "name", server.name());
     assert_eq!(member["role"], "leader", "{line:#}");
-    // The tool read `/metrics` over TLS, too.
+    // The tool reads `/metrics` over TLS, too.
     assert!(member["requests_per_sec"].is_number(), "{line:#}");
     let refused = tls::ctl(Tool::QuorateCtl, &server.url(), &args[1..]);
     assert_eq!(refused.code, Some(1), "{refused:?}");

@@ -166,7 +166,7 @@ async fn json_calls_are_traced(kind: Kind) {
     assert_eq!((own.kind, &own.parent_span_id), (SERVER, &trace.span()));
 }
 
-/// Asserts that a span is a child of another one in its trace and has these attributes.
+/// Asserts that a span is a child of another span in its trace and has these attributes.
 #[track_caller]
 fn assert_part(exported: &[ExportedSpan], name: &str, whole: &str, attributes: &[(&str, &str)]) {
     let (part, whole) = (named(exported, name), named(exported, whole));

@@ -141,7 +141,7 @@ async fn absent_keys_compare_as_zero_and_have_no_value(kind: Kind) {
     assert!(
         holds(&client, compare("absent", CompareResult::Less, TargetUnion::ModRevision(1))).await
     );
-    // A missing key has no value, unlike a key with an empty one.
+    // A missing key has no value, unlike a key with an empty value.
     for result in [equal, CompareResult::NotEqual, CompareResult::Greater, CompareResult::Less] {
         let condition = compare("absent", result, TargetUnion::Value(bytes("")));
         assert!(!holds(&client, condition).await, "{result:?}");
@@ -432,7 +432,7 @@ async fn transactions_with_too_many_operations_are_refused(kind: Kind) {
     let conditions = txn_when(vec![condition.clone(); 5], vec![], vec![]);
     refused(client.txn(conditions).await, Code::InvalidArgument, text);
     client.txn(txn_when(vec![condition; 4], puts(4), puts(4))).await.unwrap();
-    // The limit of a nested transaction is the number of operations that its parent has left.
+    // The limit for a nested transaction is the unused part of its parent's limit.
     client.txn(txn(vec![nested(txn(puts(3)))])).await.unwrap();
     refused(client.txn(txn(vec![nested(txn(puts(4)))])).await, Code::InvalidArgument, text);
     let default = Server::start(kind).await;
@@ -443,7 +443,7 @@ async fn transactions_with_too_many_operations_are_refused(kind: Kind) {
 async fn the_total_operations_of_nested_transactions_are_bounded(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
-    // The tree has three levels. Each list is within the limit that the level above leaves, but with enough leaves the
+    // The tree has three levels. Each list fits into the unused part of its parent's limit, but with enough leaves, the
     // total slightly exceeds 16,384 operations.
     let tree = |leaves: usize| {
         let mut keys = (0..).map(|number| format!("k{number}"));

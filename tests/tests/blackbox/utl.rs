@@ -29,7 +29,7 @@ on_both_servers! {
 
 const KEYS: usize = 100;
 
-/// Returns the options of a server of either kind whose files 3.5 can read.
+/// Returns options with which a server of either kind writes files that etcd 3.5 can read.
 fn options(kind: Kind) -> Options {
     let options = Options::new(kind);
     if kind == Kind::Quorate { options.flag("--hold-cluster-version=3.5") } else { options }
@@ -71,7 +71,7 @@ async fn status_output_matches_etcdutl(kind: Kind) {
             text.trim_end_matches('\n').split(separator).map(|part| part.replace('}', "")).collect()
         };
         let (theirs, ours) = (parts(&theirs), parts(&ours));
-        // 3.5 counts the entries of all buckets as keys, and does not print the version of the file.
+        // etcdutl 3.5 counts the entries of all buckets as keys, and does not print the version of the file.
         assert_eq!((&ours[..2], &ours[3]), (&theirs[..2], &theirs[3]), "{format}");
         assert!(ours[2].contains("100") && theirs.len() == 4 && ours.len() == 5, "{ours:?}");
     }

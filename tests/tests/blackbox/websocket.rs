@@ -282,7 +282,7 @@ async fn clients_are_notified_when_the_member_stops(kind: Kind) {
 async fn websockets_count_against_the_limit_of_their_address(kind: Kind) {
     let options = Options::new(kind).unguarded().flag("--max-connections-per-address=1");
     let server = options.start().await;
-    // The test connects only once the connections of its readiness check are closed.
+    // The test does not connect until the connections of its readiness check are closed.
     let connected = async || WebSocket::try_connect(server.port(), "/v3/watch", &[]).ok();
     let mut first = eventually("a connection is accepted", connected).await.unwrap();
     first.send(&json!({"create_request": {"key": K}}).to_string());

@@ -100,7 +100,7 @@ async fn invalid_puts_are_refused(kind: Kind) {
     refused(client.put(request).await, invalid, "etcdserver: key not found");
     let text = "etcdserver: requested lease not found";
     refused(client.put(put_leased("a", "v", 7)).await, Code::NotFound, text);
-    // If there are several reasons for a refusal, the first one is returned.
+    // If there are several reasons for a refusal, the reason that is checked first is returned.
     let request = pb::PutRequest { ignore_value: true, lease: 7, ..put("", "v") };
     refused(client.put(request).await, invalid, "etcdserver: key is not provided");
     let request = pb::PutRequest { ignore_value: true, lease: 7, ..put("a", "") };

@@ -1,7 +1,7 @@
 //! The web console's page in a real browser: headless Chromium, driven over WebDriver. Each test acts like a user: it
 //! clicks elements by their visible text, types, and waits until the page shows a text. The browser's log must stay
-//! free of errors. Screenshots of every page are written to the folder in `QUORATE_SCREENSHOTS`, or to a temporary one.
-//! With `AXE_CORE`, each page is also checked for accessibility.
+//! free of errors. Screenshots of every page are written to the folder in `QUORATE_SCREENSHOTS`, or to a temporary
+//! folder. With `AXE_CORE`, each page is also checked for accessibility.
 //!
 //! `cargo xtask test` provides the browser. Without `CHROMIUM` and `CHROMEDRIVER`, the tests are skipped.
 
@@ -73,7 +73,7 @@ async fn add_users(client: &Client) {
             ..Default::default()
         };
         client.user_add(user).await.unwrap();
-        // The role root may exist already.
+        // The root role may already exist.
         client.role_add(pb::AuthRoleAddRequest { name: name.into() }).await.ok();
         let role = pb::AuthUserGrantRoleRequest { user: name.into(), role: name.into() };
         client.user_grant_role(role).await.unwrap();

@@ -41,7 +41,7 @@ async fn the_modules_of_the_page_pass_their_tests(_: Kind) {
     assert!(outcome["passed"].as_array().unwrap().len() >= 30, "{outcome:#}");
 }
 
-/// Returns the paths of all files below a folder.
+/// Returns the paths of all files under a folder.
 fn files(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];

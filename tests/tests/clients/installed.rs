@@ -52,7 +52,7 @@ pub(crate) fn node_modules() -> Result<PathBuf, String> {
     made.clone().map(|place| place.join("node_modules"))
 }
 
-/// Returns the folder of an installation, which is installed from its list if it does not exist.
+/// Returns the folder of an installation. If the folder does not exist, the listed packages are installed first.
 fn made(
     name: &str,
     list: &str,

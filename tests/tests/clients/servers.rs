@@ -41,7 +41,8 @@ pub(crate) async fn secured(kind: Kind) -> Secured {
     Secured { server: options.start().await, files: [ca, cert, key], _place: place }
 }
 
-/// Creates root, and `app` with the password `secret` and permission for the keys `app/`, and enables authentication.
+/// Creates root, and `app` with the password `secret` and permission for the keys under `app/`, and enables
+/// authentication.
 pub(crate) fn with_users(server: &Server, files: &[String]) {
     let tool = |line: &str| {
         let mut command = Command::new(Kind::Quorate.program());

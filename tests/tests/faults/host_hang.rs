@@ -1,7 +1,7 @@
 //! A leader whose host hangs: its disk and its link fail at the same moment, or its process is suspended.
 //!
 //! Network storage can cause such a hang in practice. The other members elect a new leader, which revokes a lease that
-//! is not renewed through it in time. From then on, the old leader must not grant any renewal of the lease.
+//! is not renewed in time through the new leader. From then on, the old leader must not grant any renewal of the lease.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -71,8 +71,8 @@ async fn the_cluster_survives_a_suspension_of_all_members(kind: Kind) {
 const LIFE: i64 = 2;
 
 /// When the leader resumes, it still believes that it leads, and according to its clock the leases have expired,
-/// although the next leader has renewed one of them. The resumed leader must neither revoke leases nor renew one on its
-/// own.
+/// although the next leader has renewed one of them. The resumed leader must neither revoke leases nor renew a lease on
+/// its own.
 async fn a_resumed_leader_does_not_expire_a_renewed_lease(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).start().await;
     for round in 1..=2 {

@@ -180,8 +180,8 @@ fn is_refused(answer: Result<(), Status>) -> bool {
     }
 }
 
-/// Replaces the certificates of every member and client with certificates of another CA. At the end, only the new CA is
-/// trusted.
+/// Replaces the certificates of every member and client with certificates that another CA has signed. At the end, only
+/// the new CA is trusted.
 async fn rotate_authority(ordeal: &Ordeal) {
     let (old, new) = (suite_authority().pem(), Authority::new());
     let members = ordeal.cluster.members();
@@ -201,7 +201,7 @@ async fn rotate_authority(ordeal: &Ordeal) {
     ordeal.progress().await;
     trust(&new.pem());
     ordeal.progress().await;
-    // A certificate of the old CA is now refused, and so is a self-signed one.
+    // A certificate from the old CA is now refused, and so is a self-signed certificate.
     for member in members {
         let server = ordeal.cluster.server(member);
         for credentials in [suite_authority().sign(&Leaf::new("")), Leaf::new("").self_signed()] {

@@ -186,13 +186,13 @@ impl Storm {
             // again.
             Fault::Replace if self.is_last_of_its_kind(victim) => {}
             Fault::Replace => {
-                // Members change programs one at a time, and only while there are no other faults.
+                // Members switch to the other program one at a time, and only while there are no other faults.
                 self.end_all_faults().await;
                 self.cluster.kill(victim);
                 self.cluster.replace(victim).await;
             }
             Fault::FailSyncs => {
-                // The member exits at its next sync, which it can reach only without other faults.
+                // The member exits at its next sync. While there are other faults, it might not reach a sync.
                 self.end_all_faults().await;
                 if self.set_syncs(victim, Syncs::Fail) {
                     self.cluster.ended(victim).await;

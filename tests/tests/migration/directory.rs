@@ -15,7 +15,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Returns a list of one member, for clients that always use the same one.
+    /// Returns a list of one member, for clients that always use the same member.
     pub(crate) fn of(number: usize, client: Client) -> Self {
         Self { members: Arc::new(Mutex::new(vec![(number, client)])) }
     }

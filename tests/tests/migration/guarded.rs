@@ -12,7 +12,7 @@ const PASSWORD: &str = "a password of the reader";
 /// Keys that the reader may read.
 const SHELF: &str = "shelf/";
 
-/// Creates the reader, a user that may read the keys below [`SHELF`].
+/// Creates the reader, a user that may read the keys under [`SHELF`].
 pub(crate) async fn prepare(cluster: &Cluster) {
     let client = cluster.client(0);
     client.write(format!("{SHELF}book"), "text").await;

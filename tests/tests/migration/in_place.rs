@@ -5,7 +5,7 @@ use quorate_tests::Kind;
 
 use crate::mixed::{Mixed, flags};
 
-/// Replaces etcd's members one at a time with members of another kind, then replaces these with etcd members.
+/// Replaces etcd's members one at a time with members of another kind, then replaces the new members with etcd members.
 pub(crate) async fn members_are_migrated_in_place_and_back(kind: Kind) {
     change(Mixed::start().await, kind).await;
 }

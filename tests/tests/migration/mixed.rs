@@ -78,7 +78,7 @@ impl Mixed {
         Self::over(founders().start().await, false).await
     }
 
-    /// Starts a guarded cluster, which has authentication enabled and requires certificates of clients and peers.
+    /// Starts a guarded cluster, which has authentication enabled and requires certificates from clients and peers.
     pub(crate) async fn start_guarded() -> Self {
         let cluster = founders().guarded().start().await;
         guarded::prepare(&cluster).await;

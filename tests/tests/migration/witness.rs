@@ -1,8 +1,8 @@
 //! Watchers that resume after every interruption, and the events that they have received.
 //!
-//! A witness watches the whole store from one revision on. When its stream ends, it opens another one at the revision
-//! after its last event, as client libraries do. Every revision arrives in one piece, so a duplicate, late or reordered
-//! event is detected at once. A missing event is detected by comparing several witnesses.
+//! A witness watches the whole store from one revision on. When its stream ends, it opens another stream at the
+//! revision after its last event, as client libraries do. Every revision arrives in one piece, so a duplicate, late or
+//! reordered event is detected at once. A missing event is detected by comparing several witnesses.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
