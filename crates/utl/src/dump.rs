@@ -31,7 +31,7 @@ const WAL_DUMP: Command = Command {
     short: "Prints every record of a log as text",
     long: "Prints every record of a log as text: segment and offset, kind, term, index, and content.\nThe log of a \
      running member can be printed, too.\n",
-    flags: &[Flag::uint("from", "0", "first index of entries to print")],
+    flags: &[Flag::uint("from", "0", "index of the first entry to print")],
     run: Some(dump_wal),
     ..Command::EMPTY
 };

@@ -120,7 +120,7 @@ pub(crate) fn data_dir(root: &Path, wal: Option<&Path>) -> Result<DataDir, Failu
     match part {
         None => Ok(DataDir::new(root, wal)),
         Some((part, parent)) => Err(Failure::arguments(format!(
-            "{} is the {} directory within a data directory: give {}",
+            "{} is the {} directory inside a data directory; specify {} instead",
             root.display(),
             part.display(),
             parent.display()
@@ -146,7 +146,7 @@ mod tests {
             let path = root.join(part);
             let refused = data_dir(&path, None).unwrap_err();
             let text = format!(
-                "{} is the {name} directory within a data directory: give {}",
+                "{} is the {name} directory inside a data directory; specify {} instead",
                 path.display(),
                 root.display()
             );

@@ -178,7 +178,7 @@ impl NewMember {
             session.log(
                 "warn",
                 "the cluster token is the default, so the restored members may have the same ids as running members; \
-                 give a new --initial-cluster-token, and restore all members. To replace one member of a running \
+                 specify a new --initial-cluster-token, and restore all members. To replace one member of a running \
                  cluster, do not restore it: remove it and add it again with an empty data directory",
                 &[("initial-cluster-token", token.to_owned())],
             );

@@ -52,7 +52,7 @@ use crate::verify::restore_backend;
 pub(crate) const RECOVER: Command = Command {
     usage: "recover <data-dir>... [options]",
     short: "Creates a new cluster from the data directories of a cluster that has permanently lost its quorum",
-    long: "Creates a new cluster from the data directories of a cluster that has permanently lost its quorum. Give all
+    long: "Creates a new cluster from the data directories of a cluster that has permanently lost its quorum. Pass all
 remaining directories, as their members left them, and no older copies. If a log is in a separate directory, write
 DATA-DIR=WAL-DIR. The directories are not modified. No member may be running on them.
 
@@ -60,11 +60,11 @@ Among the sound directories, the one with the most up-to-date log is chosen, and
 sound directories of a majority of the voters, the result contains every acknowledged write. Otherwise writes may be
 missing, and --accept-data-loss is required.
 
-The plan is printed first: each directory, and what is kept, carried over, left out and dropped. With --yes, one
-member of the new cluster is then created, as with `snapshot restore`. Run the command once for each new member, with
-the same directories and the same --initial-cluster, and with its own --name, --initial-advertise-peer-urls and
---data-dir. If the URLs are the same as before, a different --initial-cluster-token is required, so that members of
-the old cluster do not join the new one.
+The plan is printed first: each directory, and the entries that are kept, carried over, left out and dropped. With
+--yes, one member of the new cluster is then created, as with `snapshot restore`. Run the command once for each new
+member, with the same directories and the same --initial-cluster, and with its own --name,
+--initial-advertise-peer-urls and --data-dir. If the URLs are the same as before, a different --initial-cluster-token
+is required, so that members of the old cluster do not join the new one.
 ",
     flags: &[
         new_member::DATA_DIR,

@@ -97,7 +97,7 @@ impl Report {
         assert_eq!(
             columns.len(),
             row.len(),
-            "a row has one value for each column: otherwise values would appear under wrong headings"
+            "a row has one value for each column: otherwise values would appear under the wrong headings"
         );
         Self { columns, rows: vec![row], is_list: false, is_row: false }
     }
@@ -112,7 +112,7 @@ impl Report {
     pub(crate) fn list(columns: &'static [Column], rows: Vec<Vec<Cell>>) -> Self {
         assert!(
             rows.iter().all(|row| row.len() == columns.len()),
-            "a row has one value for each column: otherwise values would appear under wrong headings"
+            "a row has one value for each column: otherwise values would appear under the wrong headings"
         );
         Self { columns, rows, is_list: true, is_row: false }
     }

@@ -148,7 +148,7 @@ fn snapshot_verify_finds_damage_before_a_restore() {
 }
 
 #[test]
-fn usage_errors_have_the_exit_codes_of_etcdutl() {
+fn usage_errors_exit_with_the_same_codes_as_in_etcdutl() {
     for (words, code, described) in [
         (&["foo"][..], 1, "Error: unknown command \"foo\" for \"etcdutl\"\n"),
         (&["snapshot", "status"], 128, "snapshot status requires exactly one argument"),
@@ -185,7 +185,7 @@ fn the_error_for_an_invalid_snapshot_suggests_no_flag() {
 }
 
 #[test]
-fn a_defragmentation_is_logged_with_the_fields_of_etcd() {
+fn a_defragmentation_is_logged_with_the_same_fields_as_in_etcd() {
     let (folder, path) = (tempfile::tempdir().unwrap(), Path::new("member/snap/db"));
     let path = folder.path().join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();

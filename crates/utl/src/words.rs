@@ -33,7 +33,7 @@ fn conf_change(change: &ConfChange) -> String {
         Ok(ConfChangeType::ConfChangeRemoveNode) => "remove member",
         Ok(ConfChangeType::ConfChangeUpdateNode) => "update member",
         Ok(ConfChangeType::ConfChangeAddLearnerNode) => "add learner",
-        Err(_) => "unknown conf change of member",
+        Err(_) => "unknown conf change for member",
     };
     let context = String::from_utf8_lossy(change.context.as_deref().unwrap_or_default());
     format!("{what} {id:x} {context}").trim_end().to_owned()
@@ -117,14 +117,14 @@ fn auth(command: &AuthCommand) -> String {
         AuthCommand::UserGet(request) => ("get user", &*request.name),
         AuthCommand::UserChangePassword(request) => ("change password of user", &*request.name),
         AuthCommand::UserGrantRole(request) => ("grant a role to user", &*request.user),
-        AuthCommand::UserRevokeRole(request) => ("revoke a role of user", &*request.name),
+        AuthCommand::UserRevokeRole(request) => ("revoke a role from user", &*request.name),
         AuthCommand::UserList => ("list users", ""),
         AuthCommand::RoleAdd(request) => ("add role", &*request.name),
         AuthCommand::RoleDelete(request) => ("delete role", &*request.role),
         AuthCommand::RoleGet(request) => ("get role", &*request.role),
         AuthCommand::RoleGrantPermission(request) => ("grant a permission to role", &*request.name),
         AuthCommand::RoleRevokePermission(request) => {
-            ("revoke a permission of role", &*request.role)
+            ("revoke a permission from role", &*request.role)
         }
         AuthCommand::RoleList => ("list roles", ""),
     };

@@ -391,14 +391,14 @@ async fn directories_that_cannot_be_compared_are_refused(kind: Kind) {
     let mut other = Server::start(Kind::Quorate).await;
     other.kill();
     let strange = refused(&[text(stopped), text(other.data())]);
-    assert!(strange.contains("give only directories of one cluster"), "{strange}");
+    assert!(strange.contains("pass only directories of one cluster"), "{strange}");
     let urls: Vec<String> =
         (0..3).map(|one| format!("m{one}={}", cluster.server(one).peer_url())).collect();
     let initial = format!("--initial-cluster={}", urls.join(","));
     let peer = format!("--initial-advertise-peer-urls={}", cluster.server(gone).peer_url());
     let name = format!("--name=m{gone}");
     let same = refused(&[text(stopped), &name, &initial, &peer, "--accept-data-loss"]);
-    assert!(same.contains("give another --initial-cluster-token"), "{same}");
+    assert!(same.contains("specify a different --initial-cluster-token"), "{same}");
     let mistyped = Utl::Quorate.run(&["recover", "--yes", "/nonexistent"]);
     assert!(complaint_with(128, &mistyped).contains("no such directory"), "{mistyped:?}");
     let inside = format!("--data-dir={}", copy.join("new").display());

@@ -17,7 +17,7 @@ use thiserror::Error;
 pub(crate) enum RecoveryError {
     /// Two directories belong to different clusters.
     #[error(
-        "{} belongs to cluster {cluster:x} and {} to cluster {other_cluster:x}: give only directories of one cluster",
+        "{} belongs to cluster {cluster:x} and {} to cluster {other_cluster:x}: pass only directories of one cluster",
         path.display(),
         other.display()
     )]
@@ -33,7 +33,8 @@ pub(crate) enum RecoveryError {
     },
     /// Two directories belong to the same member, and at most the newer one is valid.
     #[error(
-        "{} and {} both belong to member {member:x}: give only the directory that it used last, not an older copy",
+        "{} and {} both belong to member {member:x}: pass only the directory that the member used last, not \
+         an older copy",
         path.display(),
         other.display()
     )]
@@ -47,8 +48,8 @@ pub(crate) enum RecoveryError {
     },
     /// The new cluster would have the id of the old cluster, whose members could then join the new cluster by mistake.
     #[error(
-        "the new cluster would have the id of the old one, {cluster:x}, and its members could join it: give another \
-         --initial-cluster-token"
+        "the new cluster would have the id of the old one, {cluster:x}, and members of the old one could join it: \
+         specify a different --initial-cluster-token"
     )]
     SameCluster {
         /// Id of both clusters.

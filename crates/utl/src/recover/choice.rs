@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_of_sound_voters_is_needed_in_each_configuration() {
+    fn a_majority_of_voters_with_sound_logs_is_needed_in_each_configuration() {
         let joint = |incoming: &[u64], outgoing: &[u64]| JointConfig {
             incoming: incoming.iter().copied().collect(),
             outgoing: outgoing.iter().copied().collect(),

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_are_compared_at_the_indexes_that_both_have() {
+    fn logs_are_compared_at_their_common_indexes() {
         use Comparison::{Before, Contained, Contradicts, Differs};
         let chosen = log(1, &[1, 1, 2, 2]);
         for (other, expected) in [

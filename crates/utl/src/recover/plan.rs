@@ -114,7 +114,7 @@ impl Plan {
         let mut doubts = Vec::new();
         if !self.has_majority {
             doubts.push(format!(
-                "only {} of the {} voters in the newest configuration have a sound directory here, which is not a \
+                "sound directories are given for only {} of the {} voters in the newest configuration, which is not a \
                  majority: acknowledged writes may be missing",
                 self.at_hand.len(),
                 self.voters.ids().len()

@@ -153,7 +153,7 @@ fn the_replay_begins_at_a_received_snapshot_image() {
 }
 
 #[test]
-fn contradicting_directories_require_a_flag() {
+fn contradictory_directories_require_the_accept_data_loss_flag() {
     let lost = Lost::new();
     let one = lost.closed(0, &[put(2, "x"), put(2, "y")], 3);
     // The entry has the same index and term, but a different key.

@@ -91,7 +91,7 @@ pub(super) fn examine(disk: &dyn Disk, dir: &Path, findings: &mut Findings) -> O
         findings.notable(
             PART,
             format!(
-                "{path}: the record at offset {offset} is incomplete; the member truncates it when it starts"
+                "{path}: the record at offset {offset} is incomplete; a starting member truncates the log there"
             ),
         );
     }
