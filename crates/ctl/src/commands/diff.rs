@@ -55,8 +55,8 @@ the snapshot's revision, which the last line of the output contains.
 
 const FLAGS: &[Flag] = &[
     Flag::text("prefix", "", "Compare only keys with this prefix"),
-    Flag::int("rev", "Revision of the source (0 for its newest)"),
-    Flag::int("dest-rev", "Revision of the destination (0 for its newest)"),
+    Flag::int("rev", "Revision of the source (0 for the newest)"),
+    Flag::int("dest-rev", "Revision of the destination (0 for the newest)"),
     Flag::text(
         "snapshot",
         "",
@@ -183,7 +183,7 @@ async fn sides(session: &Session, names: &Names) -> Result<(Side, Side), Failure
             Source::Cluster(Box::new(session.destination(endpoints)?.logged_in().await?))
         }
         _ => {
-            let text = "diff takes either the endpoints of a destination or --snapshot";
+            let text = "diff takes either destination endpoints or --snapshot";
             return Err(Failure::bad_args(text));
         }
     };

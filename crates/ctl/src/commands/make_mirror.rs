@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn each_revision_is_one_transaction_unless_it_is_too_large() {
+    fn each_revision_is_mirrored_in_one_transaction_if_the_limits_allow_it() {
         let event = |(key, mod_revision): &(&str, i64)| {
             let fields =
                 Fields { key: key.as_bytes(), mod_revision: *mod_revision, ..Fields::default() };

@@ -15,7 +15,7 @@ if standard output is not a terminal, or as one JSON object per line with --writ
 keys that control the screen. etcdctl has no such command, but this one works with etcd 3.5 and later as well.
 
 The members are read from the member list of any member that responds. Rates and latencies are computed from the
-members' /metrics, if they serve /metrics on their client URLs. Request latencies are available from etcd 3.7, or with
+members' /metrics, if they serve /metrics on their client URLs. Request latencies require etcd 3.7 or later, or
 --metrics=extensive. \"-\" marks a value that a member does not report.
 
 The load on the cluster is small. Each refresh requests the status, the member list and the metrics of every member. Leases

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_malformed_comparisons_show_the_parsed_part() {
+    fn errors_for_malformed_comparisons_show_the_parsed_part() {
         for (line, text) in [
             ("mod", "malformed comparison: mod"),
             (r#"mod("k")>"0""#, r#"malformed comparison: mod("k")>"0"; got mod("k") >"0" """#),

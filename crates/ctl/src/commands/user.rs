@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_from_standard_input_ends_at_a_blank() {
+    fn only_the_first_word_of_standard_input_is_the_password() {
         for (line, word) in
             [(&b"secret\n"[..], "secret"), (b"  two words\n", "two"), (b"\n", ""), (b"", "")]
         {
