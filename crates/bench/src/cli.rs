@@ -252,9 +252,9 @@ const KUBERNETES: Command<Leads> = Command {
             Flag::uint(
                 "watchers",
                 "10",
-                "Number of watchers of all keys below the prefix, with progress notifications",
+                "Number of watchers of all keys under the prefix, with progress notifications",
             ),
-            Flag::uint("page", "500", "Number of objects in a page of a list"),
+            Flag::uint("page", "500", "Number of objects per page when listing"),
             text(
                 "compact-every",
                 "5m",

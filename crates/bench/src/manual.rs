@@ -11,10 +11,10 @@ pub(crate) const MANUAL: Manual<Leads> = Manual {
     alias: None,
     summary: "generate load on etcd, and report throughput, latency and cost",
     description: &[
-        "Sends requests to a server of Quorate or etcd as fast as it answers them, or at a fixed rate, and reports \
+        "Sends requests to a Quorate or etcd server as fast as it answers them, or at a fixed rate, and reports \
          throughput, latencies and, for processes on the same machine, the CPU time of each operation. Lost \
          connections are reopened, and the in-flight requests on them count as errors.",
-        "Keys are written below --prefix and stay there.",
+        "Keys are written under --prefix and are not deleted afterwards.",
     ],
     environment: &[
         "ETCDCTL_ENDPOINTS, ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_INSECURE_SKIP_TLS_VERIFY, \

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_huffman_examples_of_the_rfc_are_decoded() {
+    fn the_huffman_examples_in_the_rfc_are_decoded() {
         let examples: [(&[u8], &str); 3] = [
             (
                 &[0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff],
