@@ -299,7 +299,7 @@ fn of_member(member: &MemberRow, found: &mut Vec<Problem>) {
     let gauge = |gauge: Gauge| member.gauges.get(&gauge).copied().unwrap_or_default();
     let (slow, pending) = (gauge(Gauge::SlowWatchers), gauge(Gauge::PendingEvents));
     if slow > 0.0 || pending > PENDING_EVENTS {
-        let title = format!("Watchers of member {name} are not keeping up");
+        let title = format!("Watchers on member {name} are not keeping up");
         let text = format!(
             "{slow:.0} watchers are behind, and {pending:.0} events are pending. A client that does not read its watch \
              delays its own events and uses memory on the member."
@@ -329,7 +329,7 @@ fn of_latencies(member: &MemberRow, found: &mut Vec<Problem>) {
         found.push(Problem::new(DISK_SLOW, Severity::Warning, title, &text).of(member));
     }
     if let Some(secs) = slow(Stage::Commit, COMMIT_SECS) {
-        let title = format!("Commits of member {name} are slow");
+        let title = format!("Commits on member {name} are slow");
         let text = format!(
             "99% of the commits to its backend file take up to {:.0} ms. The disk is slow or busy.",
             secs * 1e3
@@ -463,7 +463,7 @@ pub(crate) fn of_prefixes(rows: &[Prefix]) -> Vec<Problem> {
     {
         let name = String::from_utf8_lossy(&row.group.name).into_owned();
         let title = format!("Most writes go to {name:?} ({:.0} per second)", writes(row));
-        let text = "Every write of a key creates a revision that stays until the next compaction, and wakes the \
+        let text = "Every write to a key creates a revision that stays until the next compaction, and wakes the \
                     watchers of the key.";
         found.push(Problem::new(HOT_KEY, Severity::Info, title, text));
     }
@@ -474,7 +474,7 @@ pub(crate) fn of_prefixes(rows: &[Prefix]) -> Vec<Problem> {
         {
             let name = String::from_utf8_lossy(&row.group.name).into_owned();
             let kib = bytes / keys as f64 / 1024.0;
-            let title = format!("The values below {name:?} are large ({kib:.0} KiB on average)");
+            let title = format!("The values under {name:?} are large ({kib:.0} KiB on average)");
             let text = "Large values slow down every read and watch that includes them. Store large objects elsewhere.";
             found.push(Problem::new(LARGE_VALUES, Severity::Info, title, text));
         }

@@ -44,7 +44,7 @@ pub(crate) type Parts = mpsc::Receiver<io::Result<Part>>;
 pub struct Part {
     pub(crate) data: Bytes,
     /// The permit for the part's bytes, which count towards the limit on bytes that the client has not read yet.
-    #[expect(dead_code, reason = "the bytes are free again when the part is dropped")]
+    #[expect(dead_code, reason = "dropping the part releases the permit")]
     pub(crate) space: Option<OwnedSemaphorePermit>,
 }
 

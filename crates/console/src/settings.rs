@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plaintext_login_needs_a_flag() {
+    fn a_plaintext_login_is_refused_unless_the_settings_allow_it() {
         let mut remote = settings();
         assert!(remote.rules().allows_login);
         remote.cluster.endpoints.push("http://192.0.2.1:2379".to_owned());

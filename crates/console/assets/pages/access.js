@@ -73,13 +73,13 @@ function stateSection(list) {
           null,
           'From then on, every request needs a user. Clients without a login are refused immediately.',
         ),
-        h('p', null, 'The user root with the role root can do everything. This page then asks for a login.'),
+        h('p', null, 'The root user, who has the root role, can do everything. This page then asks for a login.'),
         hasRoot
           ? null
           : notice(
               'warning',
               null,
-              'There is no user root with the role root yet, so the cluster refuses this. Create both first.',
+              'There is no root user with the root role yet, so the cluster refuses this. Create both first.',
             ),
       ],
       typed: 'enable',
@@ -316,7 +316,7 @@ function permissions(role, list, reload) {
               danger: true,
               action: 'Revoke the permission',
               run: () => call('write/role_revoke', { name: role, key: it.key, range_end: it.range_end }),
-              done: () => `Revoked a permission of ${role}.`,
+              done: () => `Revoked a permission from ${role}.`,
               after: reload,
             });
           })
@@ -325,7 +325,7 @@ function permissions(role, list, reload) {
   );
   const isRoot = role === 'root';
   return [
-    isRoot ? h('p', { class: 'muted' }, 'The role root has all permissions.') : null,
+    isRoot ? h('p', { class: 'muted' }, 'The root role has all permissions.') : null,
     rows.length > 0
       ? h('ul', { class: 'plain permissions' }, rows)
       : isRoot

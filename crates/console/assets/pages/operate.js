@@ -28,7 +28,7 @@ function restriction() {
     return notice(
       'warning',
       `The user ${session.user} may not operate the cluster.`,
-      `The cluster allows these operations only to users with the role root. The roles of ${session.user}: ${roles}.`,
+      `The cluster allows these operations only to users with the root role. Roles of ${session.user}: ${roles}.`,
     );
   }
   return null;

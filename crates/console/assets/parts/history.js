@@ -19,7 +19,7 @@ const LINES_MAX = 2000;
 
 const ENDS = {
   created:
-    'The oldest revision shown created the key. Search the whole history to find earlier changes.',
+    'The key was created at the oldest revision shown. Search the whole history to find earlier changes.',
   compacted: 'Older revisions were compacted.',
   absent: 'The key does not exist at the newest revision.',
   complete: 'This is the whole history that the store keeps.',

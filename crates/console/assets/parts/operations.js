@@ -228,13 +228,13 @@ export function disarm(alarm, member) {
   confirm({
     title: `Disarm the alarm ${alarm.name}`,
     body: [
-      h('p', null, `The alarm ${alarm.name} of the member ${name} is disarmed.`),
+      h('p', null, `The alarm ${alarm.name} on member ${name} is disarmed.`),
       h('p', null, alarm.advice ?? 'If its cause still exists, the alarm is raised again.'),
     ],
     action: 'Disarm',
     danger: alarm.name === 'CORRUPT',
     typed: alarm.name === 'CORRUPT' ? 'CORRUPT' : undefined,
     run: () => call('write/alarm_disarm', { member: alarm.member, name: alarm.name }),
-    done: () => `Disarmed ${alarm.name} of ${name}.`,
+    done: () => `Disarmed ${alarm.name} on ${name}.`,
   });
 }
