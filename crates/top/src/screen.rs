@@ -195,7 +195,7 @@ fn body(report: &Report, view: &View, width: usize, height: usize) -> Vec<Line> 
             kinds.truncate(1 + OVERVIEW_KINDS);
             lines.extend(kinds);
             if dropped > 0 {
-                let text = format!("{dropped} more kinds in pane 3");
+                let text = format!("{dropped} more kinds of requests in pane 3");
                 lines.push(Line::of(Style::Faint, text));
             }
             lines.extend(gap());
