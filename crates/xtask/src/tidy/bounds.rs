@@ -37,7 +37,8 @@ fn check_cells(page: &Source, complaints: &mut Vec<String>) {
         if heads.is_empty() {
             heads = cells;
             let missing = FILLED.iter().filter(|column| !heads.contains(column));
-            let missing = missing.map(|column| format!("{PAGE}:{number}: no column {column}"));
+            let missing =
+                missing.map(|column| format!("{PAGE}:{number}: there is no column {column:?}"));
             complaints.extend(missing);
         } else {
             let is_empty = |column: &&&str| {
@@ -46,7 +47,7 @@ fn check_cells(page: &Source, complaints: &mut Vec<String>) {
             };
             let empty = FILLED.iter().filter(is_empty);
             complaints.extend(
-                empty.map(|column| format!("{PAGE}:{number}: empty cell in column {column}")),
+                empty.map(|column| format!("{PAGE}:{number}: empty cell in column {column:?}")),
             );
         }
     }
@@ -100,16 +101,16 @@ mod tests {
         assert_eq!(of("| `MOST` | none: why | `most_is_most` | |"), [""; 0]);
         assert_eq!(
             of("| `MOST` | | `most_is_most` | |"),
-            [format!("{PAGE}:5: empty cell in column series")]
+            [format!("{PAGE}:5: empty cell in column \"series\"")]
         );
         assert_eq!(
             of("| `MOST` | `quorate_most_bytes` |  |"),
-            [format!("{PAGE}:5: empty cell in column reached by")]
+            [format!("{PAGE}:5: empty cell in column \"reached by\"")]
         );
         assert_eq!(of("| `MOST` |").len(), 2);
         assert_eq!(
             complaints_of("| bound | series |", "| `MOST` | none: why |"),
-            [format!("{PAGE}:3: no column reached by")]
+            [format!("{PAGE}:3: there is no column \"reached by\"")]
         );
     }
 }

@@ -19,11 +19,11 @@ const EXEMPT: &[(&str, &str)] = &[
     ("override_election_timeout", "the test scenarios of etcd's raft choose the first candidate"),
     (
         "set_hard_state",
-        "synchronous writes, which the scenarios of etcd's raft use and `node` does not",
+        "the scenarios of etcd's raft write the state synchronously, but `node` does not",
     ),
     (
         "clear_bucket",
-        "bbolt has this operation, so tests of the engine read files on which bbolt executed it",
+        "bbolt has this operation, and the tests read files that bbolt has changed with it",
     ),
     ("inject", "a simulated disk with failing operations, for tests"),
     ("limit_growth", "a simulated full disk, for tests"),
