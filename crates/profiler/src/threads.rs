@@ -123,7 +123,7 @@ mod tests {
     use crate::encoding::tests::{ReadRow, decode};
 
     #[test]
-    fn the_thread_state_is_parsed_after_any_thread_name() {
+    fn the_thread_state_is_found_whatever_the_thread_name_contains() {
         assert_eq!(state("7 (conn-0) S 1 7 7"), "sleeping");
         assert_eq!(state("7 (a) R (b) D 1"), "waiting for the disk");
         assert_eq!(state(""), "unknown");

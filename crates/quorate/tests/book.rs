@@ -153,7 +153,7 @@ fn command_blocks_in_the_docs_are_tested_or_give_a_reason_for_not_being_tested()
 /// `ctl` refuses an option that is also set in the environment, and some pages export variables. The commands of each
 /// page must work after the commands of any other page.
 #[test]
-fn commands_in_the_docs_set_no_option_that_a_page_exports() {
+fn commands_in_the_docs_set_no_option_that_a_page_exports_as_a_variable() {
     let mut all = pages("docs");
     all.insert("README.md".to_owned());
     let texts: Vec<String> = all.iter().map(|page| text(page)).collect();

@@ -75,7 +75,7 @@ fn fish_completes_command_lines() {
 }
 
 #[test]
-fn unknown_shells_are_refused_with_a_list_of_known_ones() {
+fn unknown_shells_are_refused_with_a_list_of_known_shells() {
     for tool in ["ctl", "utl"] {
         let output = Command::new(env!("CARGO_BIN_EXE_quorate"))
             .args([tool, "completion", "csh"])

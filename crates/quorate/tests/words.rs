@@ -27,7 +27,7 @@ fn help_and_version_are_accepted_as_commands() {
 }
 
 #[test]
-fn an_unknown_command_is_refused_with_one_sentence() {
+fn an_unknown_command_is_refused_with_an_error_that_names_the_help() {
     let refused = run(&["frobnicate", "now"]);
     assert_eq!(refused.status.code(), Some(2));
     let expected =

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_text_starts_with_the_four_lines_of_etcd() {
+    fn the_version_text_starts_with_etcds_four_lines() {
         let text = version_text();
         let heads: Vec<&str> = text.lines().filter_map(|l| l.split(": ").next()).collect();
         assert_eq!(

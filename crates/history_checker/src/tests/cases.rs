@@ -173,7 +173,7 @@ fn a_serializable_read_may_be_stale_but_counts_as_an_observation() {
 }
 
 #[test]
-fn an_acknowledged_write_without_its_revision_is_reported_as_lost() {
+fn an_acknowledged_write_that_is_missing_from_the_event_log_is_reported_as_lost() {
     let mut scenario = Scenario::default();
     scenario.put(0, 1, kv("a", "1", 2, 2, 1));
     scenario.acknowledged_put(2, 3, put("a", "2"), 3).violates(Property::Durable);
