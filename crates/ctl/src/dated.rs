@@ -1,8 +1,8 @@
-//! Dated files that share a name, of which only the newest are kept.
+//! Dated files, whose names differ only in the date. Only the newest of them are kept.
 //!
 //! # Guarantees
 //!
-//! * Only files whose name is the given name plus a date are removed. The newest `keep` of them always remain.
+//! * Only files whose name is the given name plus a date are removed. The newest `keep` dated files always remain.
 
 use std::fs;
 use std::io;

@@ -91,7 +91,7 @@ pub(crate) struct QueueKey {
     pub(crate) key: Vec<u8>,
     /// Revision at which the key was created.
     created: i64,
-    /// Revision of the cluster when this key became the first of the queue.
+    /// Revision of the cluster when this key became the first in the queue.
     pub(crate) revision: i64,
 }
 

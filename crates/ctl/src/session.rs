@@ -275,7 +275,7 @@ impl Session {
     fn print_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let output = &mut self.terminal.borrow_mut().output;
         output.write_all(bytes).and_then(|()| output.flush()).map_err(|error| match error.kind() {
-            // The reader of the output has closed it.
+            // The reader of the output has closed the pipe.
             ErrorKind::BrokenPipe => Failure::silent(BROKEN_PIPE),
             _ => error.into(),
         })
@@ -320,7 +320,7 @@ impl Session {
         Ok(String::from_utf8_lossy(&line?).trim().to_owned())
     }
 
-    /// Takes standard input away from the session, for a thread that reads it while the command runs.
+    /// Moves standard input out of the session, for a thread that reads it while the command runs.
     pub(crate) fn take_input(&self) -> Box<dyn BufRead + Send> {
         std::mem::replace(&mut self.terminal.borrow_mut().input, Box::new(std::io::empty()))
     }

@@ -2,8 +2,8 @@
 //!
 //! # Guarantees
 //!
-//! * A check writes only below its prefix, which must be empty at the start, and deletes its keys afterwards, even if
-//!   it is interrupted by a signal.
+//! * A check writes only keys under its prefix. No such keys may exist at the start, and the check deletes its keys
+//!   afterwards, even if it is interrupted by a signal.
 //! * The memory use of a check does not grow with the load, because latencies are aggregated as they arrive.
 
 mod datascale;
@@ -46,7 +46,7 @@ fn load_of(session: &Session) -> Result<usize, Failure> {
     found.ok_or_else(unknown)
 }
 
-/// Refuses to run if keys exist below the prefix, because the check would delete them afterwards.
+/// Refuses to run if keys exist under the prefix, because the check would delete them afterwards.
 async fn require_empty(session: &Session, client: &Client, hint: &str) -> Result<(), Failure> {
     let prefix = session.matches.text("prefix");
     let range = KeyRange::prefix(prefix.as_bytes().to_vec());

@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //!
-//! * The lock is released no matter how the command that ran under it ends.
+//! * The lock is released even if the command that runs while the lock is held fails or is killed.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

@@ -151,7 +151,7 @@ async fn promote(session: &Session) -> Result<(), Failure> {
     match client.call(Some(session.timeout()), Repeat::Never, request, promote).await {
         Ok(reply) => session.show(&Reply::MemberPromote(id, reply)),
         Err(status) if status.message() == NOT_IN_SYNC => {
-            // etcdctl does not print the progress line, which therefore follows the line that scripts may parse.
+            // The progress line is not part of etcdctl's output, so it follows the error line, which scripts may parse.
             let refusal = status_text(&status);
             let progress = match timeout(PROGRESS_TIME, progress(session, client, id)).await {
                 Ok(progress) => progress.unwrap_or_else(|reason| reason),

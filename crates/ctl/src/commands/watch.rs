@@ -140,7 +140,7 @@ async fn follow(
     }
 }
 
-/// Returns the response that is printed when a watch ends with its stream.
+/// Returns the response that is printed when a watch ends because its stream has ended.
 fn closed() -> WatchResponse {
     WatchResponse { header: Some(ResponseHeader::default()), canceled: true, ..Default::default() }
 }
@@ -156,7 +156,7 @@ fn show(session: &Session, response: &WatchResponse, exec: &[Vec<u8>]) -> Result
     if is_progress(response) {
         session.print(&format!("progress notify: {revision}\n"))?;
     }
-    // For a watch that was never created, etcdctl prints only the response of a watch that ends with its stream.
+    // If the server refuses to create a watch, etcdctl prints the same response as for an ended stream.
     let shown = if response.created { closed() } else { response.clone() };
     session.show(&Reply::Watch(shown))?;
     if exec.is_empty() {

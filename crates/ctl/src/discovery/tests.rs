@@ -50,7 +50,7 @@ fn answer(question: &[u8], records: &[(String, u16)]) -> Vec<u8> {
     packet.build_bytes_vec_compressed().unwrap()
 }
 
-/// Starts a member that only records the first bytes of its first client. Also returns its port.
+/// Starts a member that only records the first bytes from its first client. Also returns the member's port.
 fn member() -> (u16, thread::JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -237,7 +237,7 @@ fn access_responses_follow_etcd_3_7_where_it_differs_from_3_5() {
     for line in ["user add root:SECRET", "auth enable"] {
         assert_eq!(run(line).code, 0);
     }
-    // The role root has all permissions, which older servers do not report.
+    // The root role has all permissions, but older servers do not report them.
     let outcome = run("--user root:SECRET role get root");
     let all = "Role root\nKV Read:\n\t[, <open ended>\nKV Write:\n\t[, <open ended>\n";
     assert_eq!((outcome.code, outcome.output.as_str()), (0, all));

@@ -1,5 +1,5 @@
 //! Runs every command in every format. The output must equal the output of etcdctl 3.5 byte for byte, except where 3.7
-//! prints something different. In these cases, it must equal the output of 3.7.
+//! prints something different. In these cases, the output of 3.7 is expected.
 //!
 //! The completeness test fails for a command that is in none of the lists.
 
@@ -69,22 +69,23 @@ const LINES: &[&str] = &[
     "lock locked false",
 ];
 
-/// Commands for which the outputs of 3.7 and 3.5 differ, each with its line prefix, the formats, and whether the
-/// outputs differ only with `--hex`.
+/// Commands for which etcdctl 3.5 and 3.7 print different output: the beginning of the command line, the formats, and
+/// whether the output differs only with `--hex`.
 const OTHERWISE: &[(&str, &[&str], bool)] = &[
-    // 3.5 prints only the header.
+    // etcdctl 3.5 prints only the header.
     ("lease list", &["protobuf"], false),
     ("lease timetolive", &["protobuf"], false),
     ("lease keep-alive", &["protobuf"], false),
-    // 3.7 prints no revision, because the header of a member reply has none, and draws tables with other borders.
+    // etcdctl 3.7 prints no revision, because the header of a member reply has none, and draws tables with other
+    // borders.
     ("member list", &["fields", "table"], false),
     ("member update", &["json"], true),
     ("member list", &["json"], true),
-    // 3.7 prints the reason, and distinguishes a missing list from an empty list.
+    // etcdctl 3.7 prints the reason, and distinguishes a missing list from an empty list.
     ("watch", &["json", "fields"], false),
-    // 3.5 crashes on this command.
+    // etcdctl 3.5 crashes on this command.
     ("alarm disarm", &["fields"], false),
-    // 3.5 prints decimal numbers even with `--hex`.
+    // etcdctl 3.5 prints decimal numbers even with `--hex`.
     ("", &["fields"], true),
 ];
 
@@ -230,7 +231,8 @@ fn unnumbered(text: &str) -> String {
         .fold(plain, |plain, unit| plain.replace(&format!("#{unit}"), "#"))
 }
 
-/// Output of 3.7, taken from the source of `etcdctl`: columns that 3.5 lacks, and header fields that only 3.5 has.
+/// Output of etcdctl 3.7, taken from its source code. It has columns that 3.5 lacks, and lacks header fields that 3.5
+/// has.
 const OF_3_7: &[(&str, &str)] = &[
     ("endpoint status", "ENDPOINT, MEMBER, #, , #, #, #, #, true, false, #, #, #, , , false\n"),
     (
@@ -317,7 +319,7 @@ fn global_flags_match_etcdctl() {
         let words = text.split_whitespace().filter(|word| word.starts_with("--"));
         words.map(|word| word.split(['=', '[']).next().unwrap_or(word).to_owned()).collect()
     };
-    // 3.5 lists the global flags below every help text.
+    // etcdctl 3.5 lists the global flags below every help text.
     let mut theirs = flags(server.real(&bin, &["--help"], "").output);
     theirs.remove("--help");
     let ours = flags(server.ours(&["options"], "").output);

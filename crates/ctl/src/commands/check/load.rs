@@ -103,7 +103,7 @@ impl Work {
     }
 }
 
-/// Puts keys below the prefix until the load is done or a signal arrives.
+/// Puts keys under the prefix until the load is done or a signal arrives.
 pub(super) async fn run(session: &Session, load: Load) -> Result<Summary, Failure> {
     let mut clients = Vec::with_capacity(load.clients);
     for _ in 0..load.clients {
