@@ -137,7 +137,7 @@ pub(crate) enum Failure {
     /// The snapshot was not imported into the database.
     #[error("failed to import the snapshot: {0}")]
     Import(#[from] EngineError),
-    /// The reader of the output has closed it.
+    /// The reader of the output has closed the pipe.
     #[error("broken pipe")]
     BrokenPipe,
 }

@@ -1,6 +1,7 @@
 //! `hashkv`: computes the hash of a file's keyspace, for comparison between members.
 //!
-//! Unlike etcdutl's command, this command does not change the file, so a snapshot can still be restored afterwards.
+//! Unlike etcdutl's command, this command does not change the file, so a snapshot still matches its digest afterwards
+//! and can be restored.
 
 use std::path::Path;
 

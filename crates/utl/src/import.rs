@@ -1,6 +1,6 @@
 //! `import`: fills an empty keyspace in a PostgreSQL database from a snapshot.
 //!
-//! The reverse is `snapshot save` from a server with `--engine`, followed by `snapshot restore`.
+//! The reverse operation is `snapshot save` from a server with `--engine`, followed by `snapshot restore`.
 //!
 //! # Invariants
 //!

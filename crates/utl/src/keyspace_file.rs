@@ -32,7 +32,7 @@ impl KeyspaceFile {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file does not exist, a member has it open, or it cannot be read.
+    /// Returns an error if the file does not exist, is open in a member, or cannot be read.
     pub fn open(path: &Path) -> Result<Self, KeyspaceFileError> {
         let backend = files::open_within(Some(Duration::ZERO), path)?;
         let options = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };

@@ -1,7 +1,7 @@
 //! `migrate`: changes the storage version of a file, up or down.
 //!
-//! The content is the same in 3.5 to 3.7, but files of 3.6 and later contain their version. A downgrade is refused if
-//! the log contains an entry that the older version does not know.
+//! The content is the same in etcd 3.5 to 3.7, but only 3.6 and later store the version in the file. A downgrade is
+//! refused if the log contains an entry that the older version does not know.
 
 use bytes::Bytes;
 use prost::Message;
@@ -39,7 +39,7 @@ pub(crate) const MIGRATE: Command = Command {
     ..Command::EMPTY
 };
 
-/// First version whose files contain their version.
+/// First version that stores its version in the file.
 const NAMED_IN_FILE: Version = Version::new(3, 6);
 
 fn run(session: &Session) -> Result<(), Failure> {

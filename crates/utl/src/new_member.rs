@@ -8,7 +8,8 @@
 //!
 //! * The member's directory appears under its final name in one step, complete and synced. A crash or an error never
 //!   leaves a directory on which a member would start. After an error, the created files are removed.
-//! * The backend file has applied exactly the entries of the log, and a leader of a later term continues from there.
+//! * The applied index of the backend file is the index of the last log entry, and a leader of a later term continues
+//!   after this entry.
 //!
 //! # Not here
 //!
@@ -215,7 +216,8 @@ impl NewMember {
         disk.create_dir_all(&snap_dir, DIR_MODE).map_err(io_error("create", &snap_dir, 0))?;
         let made = bring(&snap_dir.join("db")).and_then(|()| Ok(self.finish(disk, &staging)?));
         if made.is_err() {
-            // If the directory cannot be removed, no member uses it. At worst, it blocks the next attempt.
+            // An error is ignored, because no member uses this directory. At worst, the directory blocks the next
+            // attempt.
             drop(disk.remove_dir_all(&staging));
             if self.has_own_wal_dir {
                 drop(disk.remove_dir_all(self.dirs.wal()));

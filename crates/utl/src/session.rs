@@ -117,7 +117,7 @@ impl Session {
 
 fn output_failure(source: std::io::Error) -> Failure {
     match source.kind() {
-        // The reader of the output has closed it.
+        // The reader of the output has closed the pipe.
         ErrorKind::BrokenPipe => Failure::BrokenPipe,
         _ => Failure::Io { action: "write", path: PathBuf::from("standard output"), source },
     }

@@ -1,4 +1,4 @@
-//! `verify`: checks whether a member can start on a directory, and which changes it would lose.
+//! `verify`: checks whether a member can start on a directory, and reports the changes that the member would lack.
 //!
 //! Each part (log, snapshots, backend file) is checked individually, and then against the other parts. The result is a
 //! list of findings, and a verdict with advice. No file is changed. A torn log tail does not count as damage, because a
@@ -145,8 +145,8 @@ pub(crate) fn assess(
     Ok(Assessment { findings, backend: facts, removed, bad_state })
 }
 
-/// Reads every `.snap` file. Members of 3.7 and later do not need these files, but older members cannot start without
-/// the newest file.
+/// Reads every `.snap` file. Members of version 3.7 and later do not need these files, but older members cannot start
+/// without the newest file.
 fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: &mut Findings) {
     const PART: &str = "snapshots";
     let listing = match snap::list(disk, &dirs.snap()) {

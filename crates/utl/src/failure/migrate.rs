@@ -6,7 +6,7 @@ use thiserror::Error;
 /// Reason why the storage version is not changed.
 #[derive(Debug, Error)]
 pub(crate) enum MigrateError {
-    /// The file does not contain its version and is older than every version that can be migrated.
+    /// The file does not contain its storage version, and is older than every version that can be migrated.
     #[error("cannot detect storage schema version: missing term information")]
     Undetected,
     /// There is no migration between the two versions.

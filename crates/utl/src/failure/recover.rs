@@ -68,7 +68,7 @@ pub(crate) enum RecoveryError {
         "no directory is sound, so none can be recovered: restore a snapshot (`snapshot restore`){last}"
     )]
     NoneSound {
-        /// Alternative that remains for the operator.
+        /// Advice to restore the best backend file, appended to the message; empty if there is no such file.
         last: String,
     },
     /// The chosen directory may lack acknowledged changes.
@@ -88,7 +88,7 @@ pub(crate) enum ReplayError {
     /// The state cannot be read from the file.
     #[error("the state cannot be read from the backend file: {0}")]
     State(#[from] RecoverError),
-    /// The members of a file written by 3.5 cannot be determined.
+    /// The members in a file written by etcd 3.5 cannot be determined.
     #[error(transparent)]
     Members(#[from] OldMembersError),
     /// The log cannot be read.

@@ -57,7 +57,7 @@ pub(super) enum Comparison {
         /// Index of the first missing entry.
         from: u64,
     },
-    /// The log ends before the other one begins, so its uncommitted entries cannot be compared.
+    /// The log ends before the other log begins, so the uncommitted entries of this log cannot be compared.
     Before,
     /// Both logs have an entry with the same term and index, but different content. This cannot happen within a
     /// cluster.

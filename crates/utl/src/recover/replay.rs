@@ -99,7 +99,7 @@ fn elapsed_millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Determines the members if the file was written by 3.5, because such a file does not contain all of them.
+/// Determines the members if the file was written by etcd 3.5, because such a file does not contain all members.
 fn complete_members(
     disk: &dyn Disk,
     source: &Source,

@@ -42,7 +42,7 @@ impl Findings {
         self.list.iter().filter(|(grade, ..)| *grade == Grade::Damaged).count()
     }
 
-    /// Returns the findings that report damage. If there is any, the files must not be used to start a member or to
+    /// Returns the findings that report damage. If there are any, the files must not be used to start a member or to
     /// recover a cluster.
     pub(crate) fn damage(&self) -> impl Iterator<Item = String> {
         let damaged = self.list.iter().filter(|(grade, ..)| *grade == Grade::Damaged);

@@ -48,8 +48,8 @@ impl LogFacts {
                 } else if entry.index > self.last_index.saturating_add(1) && self.hole.is_none() {
                     self.hole = Some((self.last_index, entry.index));
                 }
-                // The index may decrease, because an entry at or before the last index replaces entries of a leader
-                // that lost its followers.
+                // The index may decrease, because an entry at or before the last index replaces entries that a former
+                // leader could not commit.
                 self.last_index = entry.index;
                 self.entry_count += 1;
             }
