@@ -1,4 +1,7 @@
-/** Tests of what the pages compute: differences, envelopes, trees, the history of values, axes, routes and permissions. */
+/**
+ * Tests of the values that the pages compute: differences, envelopes, trees, the history of values, axes, routes and
+ * permissions.
+ */
 
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';

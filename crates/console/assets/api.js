@@ -19,7 +19,7 @@ let token = null;
 let askLogin = null;
 /** @type {((error: ApiError) => void) | null} */
 let noteAccessChange = null;
-/** Counts changes of the user, so that no call of one user is sent again as another user. */
+/** Incremented when the user changes, so that no call of one user is sent again as another user. */
 let userNumber = 0;
 
 /** The key of the secret in the session storage of this tab, which survives a reload. */

@@ -70,7 +70,7 @@ export class History {
     if (this.leaderChanges.length > 100) this.leaderChanges.shift();
   }
 
-  /** Drops series without any value, such as those of members that were removed. */
+  /** Drops series without any value, such as the series of removed members. */
   dropEmpty() {
     for (const [name, ring] of this.series) {
       if (ring.every(Number.isNaN)) this.series.delete(name);

@@ -127,7 +127,7 @@ impl Access {
         }
     }
 
-    /// Checks with the cluster that a user's token is valid, unless the cluster accepted the token within
+    /// Checks with the cluster that a user's token is valid, unless the cluster has accepted the token within the last
     /// [`KNOWN_TIME`]. The figures that the console collects for all users are shown only after this check.
     pub(crate) async fn confirm(
         &self,

@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //!
-//! * The table names every file in `assets`, and a test compares the two.
+//! * The table names every file in `assets`, which a test checks.
 //! * Each response has an ETag, so that a browser downloads a file again only after an update of the program.
 
 use std::sync::LazyLock;

@@ -79,7 +79,7 @@ impl Attempts {
         Ok(Attempt { attempts: self, names, until })
     }
 
-    /// Returns the time from which neither a pause of the user name nor a pause of the address is in effect.
+    /// Returns the time at which the pauses for the user name and for the address have both ended.
     fn due(&self, names: &[Name; 2]) -> Instant {
         let all = self.0.borrow();
         let ends = names.iter().filter_map(|name| all.get(name).copied());

@@ -2,8 +2,8 @@
 //!
 //! A walk reads the newest version of the key, then the version before it, and so on, with one small read for each
 //! version. It ends at the creation of the key, because a read cannot find earlier incarnations of the key. A search
-//! watches the key from the oldest revision that the cluster still has. A search also finds deletions, but makes
-//! the member read its whole history.
+//! watches the key from the oldest revision that the cluster still has. A search also finds deletions, but makes the
+//! member read the whole history of the keyspace.
 //!
 //! # Bound
 //!

@@ -1,9 +1,9 @@
-//! Reads of keys: one level of the tree, a flat list, and one value.
+//! Reads keys: one level of the tree, a flat list, or one value.
 //!
 //! # Guarantees
 //!
-//! * No call reads all keys. A tree level is read without its subtrees: after the first key below a prefix, reading
-//!   continues at the end of the prefix. Counts have a time limit, after which they are omitted.
+//! * No call reads all keys. A tree level is read without its subtrees: after the first key under a prefix, reading
+//!   continues after the last possible key with that prefix. Counts have a time limit, after which they are omitted.
 //! * The pages of a list are consistent: all show the revision of the first page.
 //!
 //! # Bound

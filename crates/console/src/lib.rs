@@ -14,7 +14,7 @@
 //!
 //! - The console is a client of the public API without permissions of its own. A user sees only what the user's own
 //!   calls would return, because every call carries the user's token.
-//! - Requests of other sites are refused before any other part of the console processes them (`checks`).
+//! - Requests from other sites are refused before any other part of the console processes them (`checks`).
 //! - Tokens and passwords are never stored, logged, or part of a URL or cookie.
 //!
 //! # Not here

@@ -3,8 +3,8 @@
 //!
 //! # Guarantees
 //!
-//! * A write of a key is a transaction that compares the key's revision with the revision that the page has shown. If
-//!   another client has changed the key since then, nothing is written.
+//! * Every write to a key is a transaction that compares the key's revision with the revision that the page has shown.
+//!   If another client has changed the key since then, nothing is written.
 //! * The console never repeats an operation.
 
 use std::time::Duration;
@@ -38,7 +38,7 @@ const DEFRAGMENT_TIME: Duration = Duration::from_secs(600);
 /// Time limit of a compaction that waits until the old revisions are deleted.
 const COMPACT_TIME: Duration = Duration::from_secs(300);
 
-/// Makes a call of the Auth service whose response consists only of a header.
+/// Calls a method of the Auth service whose response consists only of a header.
 macro_rules! account {
     ($caller:expr, $method:ident, $request:expr) => {{
         let make = async |channel, request| $caller.client.auth(channel).$method(request).await;
@@ -46,7 +46,7 @@ macro_rules! account {
     }};
 }
 
-/// Makes a call of the Cluster service, which returns the new members.
+/// Calls a method of the Cluster service that returns the new members.
 macro_rules! member {
     ($caller:expr, $method:ident, $request:expr) => {{
         let make = async |channel, request| $caller.client.cluster(channel).$method(request).await;

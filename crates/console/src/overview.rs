@@ -47,8 +47,9 @@ pub(crate) struct Overview {
     asked: Cell<Instant>,
     /// The token of the user whose page sent the last request.
     token: RefCell<Option<Token>>,
-    /// The token with which the figures are collected, and the time of the last request with it.
+    /// The token with which the figures are collected.
     collecting: RefCell<Option<Token>>,
+    /// The time of the last request with the token in `collecting`.
     own_asked: Cell<Instant>,
     sequence: Cell<u64>,
 }
@@ -113,9 +114,9 @@ impl Overview {
         self.collecting.replace(None);
     }
 
-    /// Collects the figures as one user. The collection ends when no page requests the figures. If another user
-    /// also requests the figures, the collection as the first user ends when the cluster refuses the first user, or
-    /// when the first user's pages stop requesting the figures.
+    /// Collects the figures on behalf of one user. The collection ends when no page requests the figures. If another
+    /// user also requests the figures, the collection on behalf of the first user ends when the cluster refuses the
+    /// first user, or when the first user's pages stop requesting the figures.
     async fn collect_as(
         &self,
         cluster: &Cluster,

@@ -1,6 +1,6 @@
 //! Downloads of snapshots. The page requests a snapshot with an API call, and receives an id under which the browser
-//! then downloads it, because a browser cannot save a stream that it receives in response to an API call. The id is
-//! valid only once and for a short time. The id gives no other access to the cluster, because it identifies one
+//! then downloads it, because a browser cannot save a stream that it receives in response to an API call. The id can be
+//! used only once, and only for a short time. The id gives no other access to the cluster, because it identifies one
 //! snapshot that the user was permitted to request.
 //!
 //! # Guarantees

@@ -1,6 +1,6 @@
 /**
- * The sizes, counts and write rates of prefixes, as `quorate ctl top` computes them: the server walks the keys slowly, so
- * that it causes little load, and sends the largest prefixes and those with the most writes.
+ * The sizes, counts and write rates of prefixes, as `quorate ctl top` computes them: the server walks the keys slowly,
+ * so that it causes little load, and sends the largest prefixes and the prefixes with the most writes.
  */
 
 import { asApiError, isAbort, stream } from '../api.js';

@@ -1,8 +1,8 @@
 /**
  * A chart of lines over time, as the element `q-chart`.
  *
- * - All charts share one time cursor: pointing at one of them, or the arrow keys in it, show the values of all charts at
- *   that time.
+ * - All charts share one time cursor: pointing at a chart, or pressing the arrow keys in it, shows the values of all
+ *   charts at that time.
  * - The text alternative is the value of the cursor, which a screen reader reads, and a table of the series, which the
  *   reader can show instead of the lines.
  * - A missing value is a gap in the line and a dash in the text, never 0.
@@ -136,7 +136,7 @@ class Chart extends HTMLElement {
       series.map((it) => it.name),
       range.from,
     );
-    // A series without values has no line and would only fill the legend, and so would kinds of requests that never occur.
+    // Series without values, and kinds of requests that never occur, have no line and would only fill the legend.
     const having = (isShown) => this.data.values.map((line) => line.some(isShown));
     const positive = having((value) => value > 0);
     const hidesZeros = this.spec.hidesZeros && positive.includes(true);

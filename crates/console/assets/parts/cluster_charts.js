@@ -1,5 +1,5 @@
 /**
- * The charts of the cluster page: which series each one has, and the choice of time span and quantile.
+ * The charts of the cluster page: the series of each chart, and the choice of time span and quantile.
  */
 
 import { h } from '../dom.js';

@@ -243,7 +243,7 @@ export function facts(pairs) {
 
 /**
  * A table that becomes a list of cards on narrow screens. The explicit roles keep its meaning for screen readers,
- * because the narrow layout is not that of a table.
+ * because the narrow layout does not look like a table.
  *
  * @param {string} label
  * @param {{ label: string, class?: string, title?: string, hidden?: boolean }[]} columns `hidden` labels are only for screen

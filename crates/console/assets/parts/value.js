@@ -44,7 +44,7 @@ function wholeCharacters(bytes) {
 }
 
 /**
- * Returns the text of a value for a comparison with another: JSON on several lines, text as it is, else hexadecimal.
+ * Returns the text of a value for a comparison: JSON on several lines, text as it is, else hexadecimal.
  *
  * @param {Uint8Array} bytes
  */
