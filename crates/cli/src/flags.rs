@@ -1,4 +1,4 @@
-//! The grammar of flags. It is pflag's grammar, because `etcdctl` and `etcdutl` use this library.
+//! The grammar of flags, which is the grammar of pflag, because `etcdctl` and `etcdutl` use pflag.
 //!
 //! Flags and arguments may be mixed. `--` marks the end of the flags. `--name value` and `--name=value` are equivalent,
 //! except that a boolean takes a value only after `=`. One-letter flags can be combined. Error messages are

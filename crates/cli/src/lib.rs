@@ -7,8 +7,8 @@
 //!
 //! # Not here
 //!
-//! The implementation of the commands, and all exit codes except the one for an invalid command line, because each tool
-//! has its own exit codes. The server's flags, which follow another grammar (`quorate-config`).
+//! The implementation of the commands, and all exit codes except the code for an invalid command line, because each
+//! tool has its own exit codes. The server's flags, which follow another grammar (`quorate-config`).
 
 pub mod command;
 pub mod completion;

@@ -40,7 +40,7 @@ pub struct Begun<R: 'static> {
 }
 
 /// Finds and parses the command to run. If there is no command to run, prints help or an error and returns the exit
-/// code. The first argument is the tool's name; `unknown` formats the error for an unknown command.
+/// code. The first argument is the tool's name. `unknown` formats the error for an unknown command.
 pub fn begin<R: Copy>(
     names: Names,
     root: &'static Command<R>,

@@ -1,4 +1,4 @@
-# Completion of %NAME% for bash. The program itself computes the candidates for each completion.
+# Completion for %NAME% in bash. The program itself computes the candidates for each completion.
 
 _%NAME%_complete() {
     local -a words=() tool=()

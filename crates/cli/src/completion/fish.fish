@@ -1,4 +1,4 @@
-# Completion of %NAME% for fish. The program itself computes the candidates for each completion.
+# Completion for %NAME% in fish. The program itself computes the candidates for each completion.
 
 function __%NAME%_complete
     set -l words (commandline -opc)

@@ -1,4 +1,4 @@
-# Completion of %NAME% for PowerShell. The program itself computes the candidates for each completion.
+# Completion for %NAME% in PowerShell. The program itself computes the candidates for each completion.
 
 Register-ArgumentCompleter -Native -CommandName '%NAME%' -ScriptBlock {
     param($wordToComplete, $commandAst, $cursorPosition)

@@ -1,5 +1,5 @@
 #compdef %NAME%
-# Completion of %NAME% for zsh. The program itself computes the candidates for each completion.
+# Completion for %NAME% in zsh. The program itself computes the candidates for each completion.
 
 _%NAME%() {
     local -a asked tool answer described
