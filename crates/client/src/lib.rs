@@ -231,8 +231,8 @@ impl Client {
             let bad_endpoint =
                 |error: InvalidUri| Failure::bad_args(format!("bad endpoint {text}: {error}"));
             let origin: Uri = format!("{scheme}://{authority}").parse().map_err(bad_endpoint)?;
-            // The connector handles TLS. With "https" here, tonic would refuse to connect if its own TLS is compiled
-            // in, and any crate of the workspace can enable that.
+            // The connector handles TLS. With "https" here, tonic would refuse to connect if tonic's own TLS is
+            // compiled in, which any crate of the workspace can cause.
             let target: Uri = format!("http://{authority}").parse().map_err(bad_endpoint)?;
             let connector = ChannelConnector::new(place, tls);
             let mut endpoint = Endpoint::from(target)
@@ -422,8 +422,8 @@ impl Client {
     }
 
     /// Returns a connection on which the server has sent its first frame. Tries endpoints until the `deadline`. Without
-    /// a deadline, tries each endpoint once. The exception is the client's first connection, for which it waits
-    /// indefinitely after one warning.
+    /// a deadline, tries each endpoint once. The exception is the client's first connection: this function logs one
+    /// warning and then waits for the connection indefinitely.
     pub async fn connect(&self, deadline: Option<Instant>) -> Result<Connection, Status> {
         if let Some(connection) = &self.state.borrow().current {
             return Ok(connection.clone());
@@ -488,7 +488,7 @@ impl Client {
     }
 
     /// Abandons a connection because of an error, so that the next call opens another one. Several callers may report
-    /// the same connection; a newer connection is not affected.
+    /// the same connection. Late reports do not affect a newer connection.
     pub fn leave(&self, connection: &Connection, reason: &Status) {
         let mut state = self.state.borrow_mut();
         let broke =

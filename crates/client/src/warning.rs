@@ -1,5 +1,5 @@
-//! Logs the cause of a call that failed because of a connection problem, because the returned error does not
-//! contain it.
+//! Logs the cause of a connection problem that made a call fail. The error that the call returns does not contain this
+//! cause.
 //!
 //! A call that timed out has no cause of its own, so the last connection error is logged as the likely cause. Errors
 //! that the server returned are printed without a warning.
