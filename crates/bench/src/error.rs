@@ -4,8 +4,8 @@ use std::io;
 
 use crate::wire::WireError;
 
-/// An error that ends the run without a result. A call refused by the server is not such an error, because the report
-/// counts it.
+/// An error that ends the run without a result. A call refused by the server is not such an error, because refused
+/// calls are counted in the report.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
     #[error("{0}")]

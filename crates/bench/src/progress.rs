@@ -47,7 +47,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.thread.take() {
             drop(stop);
-            // A failure of the bar must not lose the result of the run.
+            // An error in the progress bar must not discard the result of the run.
             drop(thread.join());
         }
     }

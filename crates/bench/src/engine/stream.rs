@@ -1,4 +1,4 @@
-//! Operations of one message in each direction on a long-lived stream. Each client has its own stream.
+//! Operations that consist of one message in each direction on a long-lived stream. Each client has its own stream.
 
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
 //! Header blocks (RFC 7541): encodes the few fields that requests need, and decodes the reply fields that matter to a
 //! call.
 //!
-//! Both directions use the dynamic table, like ordinary clients and servers do, so that a server under test does
-//! exactly the work that a real client would cause.
+//! Both directions use the dynamic table, as ordinary clients and servers do, so that a server under test does exactly
+//! the work that a real client would cause.
 
 use std::collections::VecDeque;
 
@@ -73,7 +73,8 @@ impl Encoder {
             out.push(0x80 | index.to_le_bytes()[0]);
             return;
         }
-        // The field is encoded as a literal with incremental indexing. Its name is a static index where one exists.
+        // The field is encoded as a literal with incremental indexing. If the static table contains the name, the name
+        // is encoded as an index into that table.
         let value = match literal {
             Literal::Path(path) => {
                 out.push(0x44);
@@ -148,7 +149,7 @@ struct Entry {
     bytes: usize,
 }
 
-/// The name of a field: how to interpret the value, and the length of the name.
+/// Facts about a field's name: how to interpret the field's value, and the length of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Name {
     class: Class,

@@ -81,7 +81,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Creates the keys of `count` objects and their nodes below a prefix.
+    /// Creates the keys of `count` objects and their nodes under a prefix.
     pub(crate) fn new(
         (prefix, count): (&str, u64),
         values: Values,
