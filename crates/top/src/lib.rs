@@ -7,7 +7,7 @@
 //!                            keys ──► view
 //! ```
 //!
-//! The web console shows the same figures: programs with their own display use `Reports` and `PrefixMeter`.
+//! The web console shows the same figures. Like any program with its own display, it uses `Reports` and `PrefixMeter`.
 //!
 //! Everything between `collect` and `console` is a pure function of values: `report` reads no clock, and
 //! `screen` needs no terminal.

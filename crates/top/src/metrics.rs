@@ -14,7 +14,7 @@ pub enum Kind {
     Range,
     /// Reads whose response is a stream.
     RangeStream,
-    /// Writes of one key.
+    /// Writes to one key.
     Put,
     /// Deletions of a range.
     Delete,

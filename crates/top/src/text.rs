@@ -22,7 +22,7 @@ pub(super) fn escaped(bytes: &[u8]) -> String {
     out
 }
 
-/// Truncates `text` to at most `width` columns. The last column shows that text was removed.
+/// Truncates `text` to at most `width` columns. If the text is truncated, the last column contains `>`.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
