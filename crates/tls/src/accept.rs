@@ -52,8 +52,8 @@ pub struct ClientCheck {
     pub revocations: Option<PathBuf>,
     /// Whether the certificate's names must match the connection's remote address.
     pub checks_origin: bool,
-    /// Whether services receive the client's certificate, because they identify a user by its common name, or a member
-    /// by its names.
+    /// Whether services receive the client's certificate, because they identify a user by the certificate's common
+    /// name, or a member by the certificate's names.
     pub names_users: bool,
 }
 

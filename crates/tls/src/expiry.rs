@@ -16,7 +16,7 @@ pub enum Part {
     Certificate,
     /// The certificates of trusted authorities.
     Authorities,
-    /// The revocation lists. A list is outdated once the time of its next update has passed. The list states this time.
+    /// The revocation lists. Each list states the time of its next update, after which the list is outdated.
     Revocations,
 }
 

@@ -4,7 +4,7 @@
 //! connection. However, the callbacks run in the connection's task. They therefore store the facts in a task-local
 //! value, which exists for the duration of the handshake.
 //!
-//! If a check of this crate refuses a certificate, it calls [`refuse`]: the other side receives the alert
+//! A check of this crate that refuses a certificate calls [`refuse`]. The other side then receives the alert
 //! `bad_certificate`, as it would from Go, and the reason is stored for this side's error.
 
 use std::cell::RefCell;

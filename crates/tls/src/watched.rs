@@ -7,7 +7,7 @@
 //! # Invariants
 //!
 //! * A value stays in force until the files contain another valid value. A missing, incomplete or invalid file does not
-//!   change the value. Each error is logged once, not at each use, and so is the recovery.
+//!   change the value. Each error, and each recovery from an error, is logged once and not at each use.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
