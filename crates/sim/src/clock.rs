@@ -52,7 +52,7 @@ impl LocalClock {
         Now { instant, millis: Millis(elapsed / MILLI) }
     }
 
-    /// Returns the virtual time at which this clock reaches the instant, or `now` if it already has.
+    /// Returns the virtual time at which this clock reaches the instant, or `now` if the clock has already reached it.
     #[must_use]
     pub fn virtual_time(&self, instant: Instant, now: Micros) -> Micros {
         let target = instant.saturating_duration_since(self.origin).as_micros();

@@ -422,8 +422,8 @@ impl Judge {
         }
     }
 
-    /// Checks the entries that a member has dropped from its log: no dropped entry is committed, and the member has not
-    /// dropped its log in favour of a snapshot whose last entry the log contains.
+    /// Checks the entries that a member has dropped from its log: no dropped entry is committed, and a member drops its
+    /// log in favour of a snapshot only if the log lacks the snapshot's last entry.
     pub fn check_dropped(&mut self, host: usize, dropped: Dropped) {
         match dropped {
             Dropped::ForOwnSnapshot { index } => self.fail(|| {

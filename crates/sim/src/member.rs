@@ -1,9 +1,10 @@
 //! One process of a member: its components (consensus, log, state machine, backend), the queues between them, and the
 //! pending client requests.
 //!
-//! A process replaces the threads of production. A turn ([`Turn`]) is the work that a thread does between two reads of
-//! its queue, and the caller decides when each component has its turn. So components can interleave only as real
-//! threads can: each queue keeps its order, and the state machine waits for a backend that is behind.
+//! In production, the components run on threads. Here, a component runs in turns. A turn ([`Turn`]) is the work that a
+//! thread does between two reads of its queue, and the caller decides when each component has its turn. Components can
+//! therefore interleave only as real threads can: each queue keeps its order, and the state machine waits for a backend
+//! that is behind.
 //!
 //! The process returns its outputs ([`Out`]) in order. After an error it must not be used again.
 //!

@@ -1,5 +1,5 @@
-//! Simulates the network between hosts, which loses, delays, duplicates and reorders messages, and whose links can be
-//! cut in one or both directions.
+//! Simulates the network between hosts. It loses, delays, duplicates and reorders messages, and its links can be cut in
+//! one or both directions.
 //!
 //! As in production, a stream keeps its order while it is connected, so one message overtakes another only in runs with
 //! reordering. When a link is cut, in-flight messages are either lost or still arrive.

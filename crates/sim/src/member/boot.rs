@@ -175,8 +175,8 @@ pub fn boot(
 /// The disk and directories of a member.
 type MemberFiles<'a> = (&'a Arc<dyn Disk>, &'a DataDir, Depot);
 
-/// Answers the questions of the start procedure until it decides. Two URLs count as the same host only if they are
-/// equal, and every version is considered compatible.
+/// Answers the questions of the start procedure until the procedure has decided. Two URLs count as the same host only
+/// if they are equal, and every version is considered compatible.
 fn decide(flags: &Flags, others: &dyn OtherMembers, mut step: Step) -> Result<Decision, Refusal> {
     loop {
         step = match step {

@@ -50,8 +50,8 @@ impl World {
         let matters_for_leaders =
             matches!(kind, Kind::HostHang | Kind::Refusal | Kind::Suspension | Kind::Reset);
         if matters_for_leaders && self.one_in(2) {
-            // These faults have the greatest effect on a leader, so half of them are injected there, if there is a
-            // leader.
+            // These faults have the greatest effect on a leader, so half of them are injected on the leader's host, if
+            // there is a leader.
             host = self.leader().unwrap_or(host);
         }
         self.log(|| format!("{kind} at h{host}"));

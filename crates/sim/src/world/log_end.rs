@@ -9,7 +9,7 @@ use quorate_storage::wal::inspect::visit;
 
 use super::World;
 
-/// The first byte after the last record that is not zero.
+/// The first non-zero byte after the last record.
 #[derive(Debug)]
 struct Leftover {
     path: PathBuf,

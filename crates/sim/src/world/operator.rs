@@ -487,7 +487,7 @@ impl World {
         }
     }
 
-    /// Checks that a member stops because of a contradiction in its log only after tampering.
+    /// Checks that files were tampered with if a member stops because of a contradiction in its log.
     pub(super) fn check_log_fault(&mut self, at: usize, fault: &LogFault) {
         let is_excused = match fault {
             LogFault::LogLost(_) => self.hosts[at].is_tampered,

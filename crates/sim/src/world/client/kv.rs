@@ -1,4 +1,4 @@
-//! Draws the clients' key-value requests. Most are small requests on few keys, so that they conflict; some are large or
+//! Draws the clients' key-value requests. Most are small requests on few keys, so that they conflict. Some are large or
 //! unusual, or exceed a limit.
 
 use bytes::Bytes;

@@ -229,7 +229,7 @@ fn copy_dir(from: &FaultyDisk, to: &FaultyDisk, dir: &Path) -> io::Result<()> {
 /// padding.
 const LENGTH_BYTES: usize = 8;
 
-/// An upper bound for the number of bytes at the beginning of a record that its checksum does not cover.
+/// An upper bound on the number of bytes at the beginning of a record that are not covered by the record's checksum.
 const UNCOVERED_BYTES: usize = 16;
 
 /// Returns the ranges of a segment that are covered by the checksums of its records, up to the first incomplete record.
