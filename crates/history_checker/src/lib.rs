@@ -21,7 +21,7 @@
 //!
 //! Revisions put all changes in a total order, so the checker need not search for one. It passes over the revisions
 //! once and over the operations in time order once, so its cost grows linearly with the length of the history. Where
-//! several operations with unknown outcomes may have written a revision, a single matching of operations with revisions
+//! several operations with unknown outcomes may have written a revision, a single matching of operations to revisions
 //! decides all such cases together.
 //!
 //! # Not here

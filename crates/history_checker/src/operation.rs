@@ -301,9 +301,9 @@ pub enum Outcome {
         /// The reason.
         refusal: Refusal,
     },
-    /// The outcome is unknown. The request may have been executed at any moment since the call, it may still be
-    /// executed, or it may never be. Examples are a missing response, a broken connection, a change of leader, and "no
-    /// space", which one member may report for a request that another member executed. A request that was certainly
+    /// The outcome is unknown. The request may have been executed at any moment since the call, may still be executed
+    /// later, or may never be executed. Examples are a missing response, a broken connection, a change of leader, and
+    /// "no space", which one member may report for a request that another member executed. A request that was certainly
     /// never executed need not be recorded.
     Unknown,
 }

@@ -1,4 +1,4 @@
-//! Takes a CPU profile, from its start to its encoded bytes.
+//! Takes a CPU profile: starts and stops the recording, and encodes the profile.
 //!
 //! A separate recording thread creates a timer for every other thread of the process, and updates the timers regularly,
 //! because threads start and end. The recording thread also empties the sample buffer, unwinds the stacks, and finally

@@ -21,7 +21,8 @@ use tokio::time::sleep;
 
 use crate::dial::{address, connect};
 
-/// Pause after a connection could not be accepted, most likely because the process has run out of file descriptors.
+/// Pause after a failure to accept a connection. The most likely cause is that the process has run out of file
+/// descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// If some members have weights, this fraction (1/N) of the connections goes to members without a weight.
