@@ -133,8 +133,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         return Ok(());
     }
     let (folders, tools) = (folders(&options)?, tools(&options)?);
-    // The directories are checked before the first measurement: otherwise a directory without etcd would fail the run
-    // hours later.
+    // The directories are checked before the first measurement, because a directory without etcd would otherwise fail
+    // the run hours later.
     let ours = (!options.noise).then(|| tools.quorate.clone());
     let programs: Vec<Programs> = folders
         .into_iter()
@@ -184,7 +184,7 @@ fn folders(options: &Options) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Returns the paths of our program and of the other files that clients need. Builds or creates the files that the
-/// selected cases need, unless an option contains the path.
+/// selected cases need, unless an option gives their path.
 fn tools(options: &Options) -> Result<Tools, String> {
     let quorate = match &options.quorate {
         Some(file) => file.clone(),

@@ -1,8 +1,9 @@
 //! `deny` checks the supply chain: the source and the licence of each dependency must be allowed.
 //!
-//! `deny.toml` contains the rules. If cargo-deny is installed, it runs as well, and also checks duplicate versions and
-//! security advisories. This module checks the other rules, and needs neither cargo-deny nor a network. If the advisory
-//! database exists, or `QUORATE_REQUIRE` contains `advisories`, the check fails unless advisories were checked.
+//! `deny.toml` contains the rules. If cargo-deny is installed, it runs as well, and also checks for duplicate versions
+//! and security advisories. This module checks the other rules, and needs neither cargo-deny nor a network. If the
+//! advisory database exists, or `QUORATE_REQUIRE` contains `advisories`, the check fails unless advisories were
+//! checked.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -201,7 +201,8 @@ impl Commit {
         let hash = git(&["rev-parse", "HEAD"]);
         let named = std::env::var("SOURCE_DATE_EPOCH").ok();
         let time = named.or_else(|| git(&["log", "-1", "--format=%ct"]));
-        // Sources without a history have no commit time; a constant keeps the result reproducible.
+        // Sources without a history have no commit time. A constant is used instead, so that the result is
+        // reproducible.
         let time = time.unwrap_or("0".to_owned());
         let time = time.parse().map_err(|_| {
             format!("SOURCE_DATE_EPOCH: not a number of seconds since 1970: {time}")

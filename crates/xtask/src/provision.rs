@@ -239,8 +239,8 @@ pub(crate) fn axe() -> Result<PathBuf, String> {
     if script.is_file() { Ok(script) } else { Err(format!("{}: missing", script.display())) }
 }
 
-/// Returns the root into which Patroni of the machine's release is unpacked. Patroni is downloaded if it does not
-/// exist.
+/// Returns the directory into which the Patroni packages of the machine's release are unpacked. They are downloaded if
+/// the directory does not exist.
 pub(crate) fn patroni() -> Result<PathBuf, String> {
     let suite = release()?;
     let home = target()?.join("provisioned");

@@ -5,7 +5,7 @@
 //!
 //! * All files are built from one commit in a checkout without changes. The changelog has a section for the release's
 //!   version.
-//! * Nothing is published, pushed or tagged: the last lines of the output list the commands for that.
+//! * Nothing is published, pushed or tagged. The last lines of the output list the commands that do this.
 //!
 //! # Not here
 //!

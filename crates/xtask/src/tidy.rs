@@ -211,7 +211,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-telemetry",
         ],
     ),
-    // The services must not know which data store they use, so there is no arrow to a member.
+    // The services must not know which data store they use, so this crate does not depend on a member's crates.
     (
         "quorate-edge",
         &[
@@ -285,7 +285,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-storage",
         ],
     ),
-    // The common base of ctl and its live view, which can therefore be compiled in parallel.
+    // The common base of ctl and its live view, so that these two can be compiled in parallel.
     ("quorate-client", &["quorate-api", "quorate-grpc", "quorate-tls"]),
     ("quorate-top", &["quorate-api", "quorate-cli", "quorate-client", "quorate-tls"]),
     (

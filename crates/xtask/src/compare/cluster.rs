@@ -47,7 +47,7 @@ impl Cluster {
             &["role", "add", "all"],
             &["role", "grant-permission", "all", "readwrite", "", "--prefix"],
             &["user", "grant-role", user_name(), "all"],
-            // Authentication requires the user root, but no client logs in as root here.
+            // Authentication requires the root user, but no client logs in as root here.
             &["user", "add", "root", "--no-password"],
             &["user", "grant-role", "root", "root"],
             &["auth", "enable"],

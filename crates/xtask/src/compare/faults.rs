@@ -18,13 +18,13 @@ pub(super) const NAMES: [&str; 2] = ["cluster-failover", "cluster-catch-up"];
 const MEMBERS: usize = 3;
 /// How many times the leader is killed for each pair and side.
 const KILLS: usize = 5;
-/// The load sent to the other two members while the leader is killed. It is open-loop: requests that the old leader had
-/// accepted are lost, and clients that wait for responses would wait for the full request timeout.
+/// The load sent to the other two members while the leader is killed. It is open-loop, because the requests that the
+/// old leader had accepted are lost, and clients that wait for responses would wait for the full request timeout.
 const LOAD: [&str; 7] = ["put", "--rate", "500", "--clients", "8000", "--connections", "8"];
 /// How long the load runs before the kill and after the election.
 const AROUND: Duration = Duration::from_secs(2);
-/// The maximum difference between the times of the kill and of the last acknowledged put before the outage, in seconds.
-/// Either may come first.
+/// The maximum difference between the time of the kill and the time of the last acknowledged put before the outage, in
+/// seconds. Either may come first.
 const SLACK_SECONDS: f64 = 0.2;
 
 /// The number of entries that the stopped member misses.

@@ -1,8 +1,8 @@
 //! The contents of the Debian packages and of a container's root file system: the files and their paths.
 //!
-//! The main package can be installed next to Debian's etcd, as migration in both directions requires: the packages have
-//! no file name in common. The second package contains only links named `etcd`, `etcdctl` and `etcdutl`, and replaces
-//! Debian's package.
+//! The main package can be installed next to Debian's etcd, as migration in both directions requires, because the two
+//! packages have no file name in common. The second package contains only links named `etcd`, `etcdctl` and `etcdutl`,
+//! and replaces Debian's package.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,15 +1,15 @@
 //! A container image in the OCI layout: one archive with one layer.
 //!
 //! In addition to the OCI index, the archive contains the manifest list that `docker load` reads, so that all common
-//! tools accept the archive. The OCI format does not support health checks. The Docker image of
-//! `packaging/container/Dockerfile` has a health check.
+//! tools accept the archive. The OCI format does not support health checks. The Docker image built from
+//! `packaging/container/Dockerfile` does have one.
 
 use serde_json::{Value, json};
 
 use super::digest;
 use super::tree::Tree;
 
-/// The user id of the process, which no other process on a host should have.
+/// The user id of the process. No other process on a host should have this id.
 pub(super) const USER: u32 = 65532;
 /// The data directory, which must be a volume.
 pub(super) const HOME: &str = "/var/lib/quorate";

@@ -106,7 +106,7 @@ impl Screen {
         }
     }
 
-    /// Returns an SVG image with one text element for each run of cells of one style.
+    /// Returns an SVG image with one text element for each run of cells that have the same style.
     pub(super) fn svg(&self, title: &str) -> String {
         let columns = self.cells.first().map_or(0, Vec::len);
         let (width, height) =
@@ -128,7 +128,7 @@ impl Screen {
     }
 }
 
-/// Draws cells of one style, starting at a column of a row.
+/// Draws a run of cells that have the same style, starting at the given row and column.
 fn draw(run: &[Cell], column: usize, row: usize) -> String {
     let Some(Cell { style, .. }) = run.first().copied() else { return String::new() };
     let text: String = run.iter().map(|cell| cell.letter).collect();
