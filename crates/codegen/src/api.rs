@@ -118,7 +118,8 @@ fn shape(field: &FieldDescriptorProto, position: impl Fn(&str) -> Option<usize>)
     let kind = match field.r#type() {
         Type::Message => {
             let name = field.type_name().trim_start_matches('.');
-            let position = position(name).expect("the type of the field is described");
+            let position =
+                position(name).expect("the descriptors contain the message type of every field");
             return format!("Field {{ number: {number}, kind: Kind::Message({position}) }}");
         }
         Type::String | Type::Bytes => {

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_ipv6_host_is_enclosed_in_brackets() {
+    fn an_ipv6_replacement_host_is_enclosed_in_brackets() {
         let url = Url::parse("http://localhost:2379").unwrap();
         assert_eq!(url.with_host("10.0.0.1", "99").as_str(), "http://10.0.0.1:99");
         assert_eq!(url.with_host("fe80::1", "99").as_str(), "http://[fe80::1]:99");

@@ -18,7 +18,7 @@ pub(super) fn usage() -> String {
     Print the version.
 
   quorate -h | --help | help [TOOL]
-    Print this text and all flags, or the help of a tool.
+    Print this text and all flags, or a tool's help.
 
   quorate --config-file FILE
     Run a member with the settings in a file; other flags and the environment are then ignored.
@@ -27,7 +27,7 @@ pub(super) fn usage() -> String {
     Run a tool; each has its own --help.
 
   quorate manual [server | ctl | utl | bench | metrics] [--markdown]
-    Print a page for man, or one in Markdown.
+    Print a man page, or the same page in Markdown.
 "
     .to_owned()
 }

@@ -159,7 +159,7 @@ impl Access {
         let text = "the console is connected to the cluster without TLS, so a login would send the password over the \
                     network in plaintext";
         Err(Refusal::new(Kind::PlaintextLogin, text).advising(
-            "Use https:// endpoints, or run the console on the machine of a member, or start it with \
+            "Use https:// endpoints, run the console on a member's machine, or start it with \
              --allow-plaintext-login if the network is trusted.",
         ))
     }

@@ -22,7 +22,7 @@ use quorate_state::units::Millis;
 
 use crate::lease_rules::{confirmed_millis_max, extension_millis};
 
-/// A member's leadership at one moment.
+/// A member's view of the leadership at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeadershipState {
     /// The leader, the term and this member's role.

@@ -157,8 +157,8 @@ impl Engine {
         let start = read_start(&session).await?;
         let replica = Arc::new(Replica::new(start, state, Clock::start())?);
         let tail = Arc::clone(&replica.tail);
-        let history = HistoryReader::start(Arc::clone(&database), tail)
-            .map_err(|error| EngineError::Content(format!("cannot start a thread: {error}")))?;
+        let history =
+            HistoryReader::start(Arc::clone(&database), tail).map_err(EngineError::Thread)?;
         let history = HistorySource(Arc::new(history));
         replica.read_history_from(Arc::new(history.clone()));
         let (follower, rounds) =

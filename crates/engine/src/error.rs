@@ -66,6 +66,9 @@ pub enum EngineError {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopped,
+    /// The thread that reads the history could not be started.
+    #[error("failed to start a thread: {0}")]
+    Thread(std::io::Error),
     /// The operating system did not provide random bytes.
     #[error("failed to get random bytes: {0}")]
     Random(String),

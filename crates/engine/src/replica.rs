@@ -112,7 +112,7 @@ impl Replica {
         self.content.lock().state.read_history_from(source);
     }
 
-    /// Returns the handles through which client requests access users, leases, alarms and watchers.
+    /// Returns the handles that give client requests access to users, leases, alarms and watchers.
     pub(crate) const fn published(&self) -> &PublishedState {
         &self.published
     }

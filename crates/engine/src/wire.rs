@@ -166,9 +166,10 @@ impl Reply {
             EngineError::Malformed(_) => Trouble::Malformed,
             EngineError::TooLarge { .. } => Trouble::TooLarge,
             EngineError::KeyTooLong { .. } => Trouble::KeyTooLong,
-            EngineError::Database(_) | EngineError::Content(_) | EngineError::Random(_) => {
-                Trouble::Other
-            }
+            EngineError::Database(_)
+            | EngineError::Content(_)
+            | EngineError::Thread(_)
+            | EngineError::Random(_) => Trouble::Other,
         };
         let excess = match error {
             EngineError::TooLarge { bytes, bytes_max } => vec![*bytes as u64, *bytes_max as u64],

@@ -9,7 +9,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 
 use super::hpack::{Field, Name};
 
-/// The head of a request. Clients repeat their requests on a connection, so equal heads are decoded once and shared.
+/// The head of a request. Most requests on a connection have one of a few heads, so identical heads are decoded once and
+/// shared.
 #[derive(Debug, Default)]
 pub struct Head {
     /// The method of the request.
@@ -142,7 +143,7 @@ impl Builder {
     }
 }
 
-/// Returns the length of the body that the headers state. If several headers state a length, the lengths must be equal.
+/// Returns the body length stated in the headers. If several headers state a length, the lengths must be equal.
 fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     let mut lengths = headers.get_all(header::CONTENT_LENGTH).into_iter();
     let Some(first) = lengths.next() else { return Ok(None) };

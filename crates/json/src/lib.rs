@@ -10,8 +10,8 @@
 //!
 //! # Bounds
 //!
-//! Values are scanned without recursion, at most [`NESTED_MAX`] levels deep. Messages are nested at most [`DEPTH_MAX`]
-//! levels deep, and each level uses a stack frame.
+//! Values are scanned without recursion, at most [`NESTED_MAX`] levels deep. Messages may be nested at most
+//! [`DEPTH_MAX`] levels deep, and each level uses a stack frame.
 //!
 //! # Not here
 //!

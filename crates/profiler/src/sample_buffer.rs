@@ -208,7 +208,7 @@ mod tests {
         });
         assert_eq!(seen, (0..SLOTS as u64).collect::<Vec<_>>());
         buffer.take_all(|_| panic!("a sample was taken twice"));
-        // Samples that were not taken must be dropped when the sample buffer is opened again.
+        // Samples left in the buffer must be dropped when it is opened again.
         buffer.put(7, Registers::default(), |_, _| 0);
         buffer.open().unwrap();
         buffer.take_all(|_| panic!("a sample of another recording was kept"));

@@ -102,7 +102,7 @@ fn the_readme_lists_exactly_the_missing_commands() {
     }
 }
 
-/// The document must list these tokens and watches, because operators do not expect them to outlive a revocation.
+/// `SECURITY.md` must list the tokens and watches that outlive a revocation, because operators do not expect any to.
 /// `tests/tests/blackbox/auth.rs` tests the behaviour.
 #[test]
 fn security_md_states_which_tokens_and_watches_outlive_a_revocation() {

@@ -328,8 +328,8 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// Refuses a leader whose log contains the entry `id` if no log with this entry can contain all entries committed
-    /// on this member. Every legitimate leader's log contains them.
+    /// Refuses a leader if an entry in its log, `id`, contradicts the entries committed on this member. Every
+    /// legitimate leader's log contains all committed entries.
     pub(crate) fn check_agrees(&self, leader: MemberId, id: EntryId) -> Result<(), StepError> {
         match self.log.contradiction(id) {
             None => Ok(()),

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_match_the_published_generator() {
+    fn numbers_match_the_published_test_vector() {
         let mut random = SplitMix64::new(1_234_567);
         let published = [
             6_457_827_717_110_365_317,

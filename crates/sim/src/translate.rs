@@ -14,7 +14,7 @@ use quorate_history_checker::{
     WatchMessage, WatchRequest,
 };
 
-/// Returns the API request of a put.
+/// Returns the API request for a put.
 #[must_use]
 pub fn put(put: &Put) -> PutRequest {
     PutRequest {

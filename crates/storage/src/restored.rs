@@ -44,7 +44,7 @@ mod tests {
     use crate::disk::RealDisk;
 
     #[test]
-    fn a_restored_directory_is_marked_until_the_mark_is_removed() {
+    fn a_restored_directory_can_be_marked_and_its_mark_removed() {
         let root = tempfile::tempdir().unwrap();
         let dirs = DataDir::new(root.path(), None);
         dirs.prepare(&RealDisk).unwrap();

@@ -200,7 +200,7 @@ fn compare(
         findings.damaged(
             PART,
             format!(
-                "the backend has applied only entry {applied}, but the log begins after entry {begin}"
+                "the backend has applied entries only up to {applied}, but the log begins after entry {begin}"
             ),
         );
     } else if let Some(first) =

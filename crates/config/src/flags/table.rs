@@ -399,14 +399,14 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "cert-file",
         Text(|d| &mut d.config.security.client.cert_file),
-        "Certificate of the client listeners, PEM.",
+        "PEM file with the certificate of the client listeners.",
     )
     .file_key("client-transport-security.cert-file"),
     flag(
         SECURITY,
         "key-file",
         Text(|d| &mut d.config.security.client.key_file),
-        "Private key of the client listeners' certificate, PEM.",
+        "PEM file with the private key of that certificate.",
     )
     .file_key("client-transport-security.key-file"),
     flag(
@@ -447,7 +447,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "trusted-ca-file",
         Text(|d| &mut d.config.security.client.trusted_ca_file),
-        "Trusted authorities for client certificates, PEM; if set, clients must present a certificate.",
+        "PEM file with the trusted authorities for client certificates; if set, clients must present a certificate.",
     )
     .file_key("client-transport-security.trusted-ca-file"),
     flag(
@@ -461,14 +461,14 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "peer-cert-file",
         Text(|d| &mut d.config.security.peer.cert_file),
-        "Certificate for peer connections, PEM.",
+        "PEM file with the certificate for peer connections.",
     )
     .file_key("peer-transport-security.cert-file"),
     flag(
         SECURITY,
         "peer-key-file",
         Text(|d| &mut d.config.security.peer.key_file),
-        "Private key of the certificate for peer connections, PEM.",
+        "PEM file with the private key of the peer certificate.",
     )
     .file_key("peer-transport-security.key-file"),
     flag(
@@ -496,7 +496,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "peer-trusted-ca-file",
         Text(|d| &mut d.config.security.peer.trusted_ca_file),
-        "Trusted authorities for peer certificates, PEM; if set, peers must present a certificate.",
+        "PEM file with the trusted authorities for peer certificates; if set, peers must present a certificate.",
     )
     .file_key("peer-transport-security.trusted-ca-file"),
     flag(

@@ -57,7 +57,7 @@ fn security_settings_are_honoured_from_every_source() {
 }
 
 #[test]
-fn security_keys_that_etcd_ignores_in_the_file_are_refused() {
+fn unknown_security_settings_in_the_file_are_refused_although_etcd_ignores_them() {
     for (text, expected) in [
         (
             "cert-file: SECRET",

@@ -147,7 +147,7 @@ fn alarms_slow_watchers_and_clock_or_version_differences_are_reported() {
         it.members[0].clock = Some(1_010.0);
         it.members[0].at = Duration::from_secs(10);
     };
-    assert!(ids(late).is_empty(), "a member that only responds later has no clock difference");
+    assert!(ids(late).is_empty(), "a late response is not reported as a clock difference");
     assert_eq!(ids(|it| standing(it).version = "3.6.0".to_owned()), ["versions-differ"]);
 }
 

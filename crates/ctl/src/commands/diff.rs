@@ -49,8 +49,8 @@ the source, '+' and a key that exists only in the destination, or '~' and a key 
 Exits with 0 if there are no differences, with 1 if there are differences, and with 2 if the comparison failed.
 
 Compares values and, with --metadata, also revisions, versions and leases. These are the same in a member and in
-a snapshot of it, but not in a mirror. To compare a snapshot with the cluster that it was taken from, specify
-the snapshot's revision, which the last line of the output contains.
+a snapshot of it, but not in a mirror. To compare a snapshot with the cluster that it was taken from, pass
+the snapshot's revision as --rev. The last line of the output shows both revisions.
 ";
 
 const FLAGS: &[Flag] = &[

@@ -9,7 +9,7 @@
 //!
 //! # Not here
 //!
-//! Leases. Keys are copied without their leases, as etcdctl does.
+//! Leases. Keys are copied without their leases, as in etcdctl.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

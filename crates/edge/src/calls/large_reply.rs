@@ -361,7 +361,7 @@ impl LargeReply {
 }
 
 /// Prefetches the start of a record that will be copied soon. The records are spread over many megabytes, so without
-/// prefetching a copy would spend most of its time waiting for memory.
+/// prefetching, a copy would spend most of its time waiting for memory.
 #[cfg(target_arch = "x86_64")]
 #[expect(
     unsafe_code,

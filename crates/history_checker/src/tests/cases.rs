@@ -218,7 +218,7 @@ fn a_partially_applied_transaction_is_reported() {
 }
 
 #[test]
-fn a_lease_that_ends_before_its_renewed_ttl_is_reported() {
+fn a_lease_that_ends_too_early_after_a_renewal_is_reported() {
     let mut scenario = Scenario::default();
     scenario.granted(0, 1, 7, 2).kept(10, 11, 7, 2);
     let keep = Request::LeaseKeepAlive { id: 7 };
@@ -230,7 +230,7 @@ fn a_lease_that_ends_before_its_renewed_ttl_is_reported() {
 }
 
 #[test]
-fn a_lease_may_end_as_soon_as_its_revocation_is_called() {
+fn a_lease_may_end_as_soon_as_its_revocation_is_requested() {
     let mut scenario = Scenario::default();
     scenario.granted(0, 1, 7, 60).add(2, Request::LeaseRevoke { id: 7 }, Outcome::Unknown);
     let put = Put { lease: 7, ..put("a", "1") };

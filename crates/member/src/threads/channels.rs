@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_inputs_are_processed_once_and_in_the_order_of_their_sender() {
+    fn concurrent_inputs_are_processed_once_and_in_order_for_each_sender() {
         const COUNT: u64 = 5_000;
         let (handle, recorder) = recorder();
         std::thread::scope(|scope| {

@@ -182,7 +182,7 @@ fn a_member_without_a_configuration_does_not_campaign() {
     assert_eq!(committed.len(), 1);
     assert_eq!((sent[0].kind, sent[0].index), (MessageKind::AppendResponse, LogIndex(1)));
     assert_eq!(node.apply_conf_change(founder.clone()).unwrap().voters, [2]);
-    // The application applies a rejected change with the member id set to zero.
+    // To reject a change, the application applies it with the member id set to zero.
     founder.node_id = NONE;
     assert_eq!(node.apply_conf_change(founder).unwrap().voters, [2]);
 }

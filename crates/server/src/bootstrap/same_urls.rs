@@ -133,7 +133,7 @@ fn parse(text: &str) -> Result<Url, Difference> {
     Url::parse(text).map_err(|_| Difference::NotUrl(text.to_owned()))
 }
 
-/// Returns the preferred target of a URL, as a URL.
+/// Formats the first of a URL's resolved targets as a URL.
 fn text_of(places: &[Place]) -> String {
     let Some((scheme, host, port)) = places.first() else { return String::new() };
     match (port.as_str(), host.contains(':')) {

@@ -182,9 +182,10 @@ fn request_error(error: EngineError) -> RequestError {
         }
         EngineError::Stopped => RequestError::Stopped,
         EngineError::Database(fault) => RequestError::Database(fault.to_string().into()),
-        error @ (EngineError::Malformed(_) | EngineError::Content(_) | EngineError::Random(_)) => {
-            RequestError::Fault(error.to_string().into())
-        }
+        error @ (EngineError::Malformed(_)
+        | EngineError::Content(_)
+        | EngineError::Thread(_)
+        | EngineError::Random(_)) => RequestError::Fault(error.to_string().into()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A server whose data is in a PostgreSQL database (`--engine`), from start to stop.
 //!
-//! The server has no files. It serves clients with the same services as a raft member, on the engine as the data store
+//! The server has no files. It offers clients the same services as a raft member, with the engine as the data store
 //! ([`data_store`]). Any number of servers can run on one database. One of them, the sequencer, decides the order of
 //! writes; the others forward writes to it over the peer port ([`forward`]).
 //!

@@ -65,7 +65,7 @@ impl Log {
     fn keys(&self) -> Vec<String> {
         let request = pb::RangeRequest { keys_only: true, ..range("\0", "\0") };
         let Ok(Response::Range(response)) = self.state.range(&request).unwrap() else {
-            panic!("a range of the newest revision failed");
+            panic!("a range request at the newest revision failed");
         };
         response.kvs.iter().map(|kv| String::from_utf8_lossy(kv.key()).into_owned()).collect()
     }

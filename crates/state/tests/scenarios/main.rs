@@ -44,6 +44,6 @@ fn alarm_scripts_produce_their_recorded_output() {
 }
 
 #[test]
-fn members_scripts_produce_their_recorded_output() {
+fn membership_scripts_produce_their_recorded_output() {
     run("members");
 }

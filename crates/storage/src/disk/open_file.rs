@@ -1,5 +1,5 @@
 //! An open file of the machine and its locks, shared by the file's handle and its mappings.
-#![expect(clippy::disallowed_types, reason = "this module implements the disk with files")]
+#![expect(clippy::disallowed_types, reason = "this module implements `Disk` with real files")]
 #![expect(unsafe_code, reason = "open-file-description locks have no safe wrapper")]
 
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! The machine's own files, accessed through the same system calls that etcd uses.
-#![expect(clippy::disallowed_types, reason = "this module implements the disk with files")]
+#![expect(clippy::disallowed_types, reason = "this module implements `Disk` with real files")]
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};

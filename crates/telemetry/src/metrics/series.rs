@@ -106,7 +106,7 @@ group! {
              its file.";
         connections_over_address_limit: Counter = counter(),
             "quorate_connections_over_address_limit_total",
-            "Connections closed because their source address had reached the connection limit for one address.";
+            "Connections closed because their source address had reached the per-address connection limit.";
         proposals_pending: Gauge = gauge(), "etcd_server_proposals_pending",
             "Proposals waiting for their result.";
         proposals_failed: Counter = counter(), "etcd_server_proposals_failed_total",
@@ -228,7 +228,7 @@ group! {
         txn: Counter = counter(), "etcd_mvcc_txn_total",
             "Requests that performed more than one operation on the keyspace.";
         put_size: Gauge = gauge(), "etcd_debugging_mvcc_total_put_size_in_bytes",
-            "Bytes of the keys and values that were put since this member started.";
+            "Total size in bytes of the keys and values put since this member started.";
         events: Counter = counter(), "etcd_debugging_mvcc_events_total",
             "Events sent to clients.";
         hash: Histogram = Histogram::seconds(10_000, 15), "etcd_mvcc_hash_duration_seconds",

@@ -69,9 +69,9 @@ sample! {
     Counter tasks_refused: "quorate_tasks_refused_total",
         "Queries and commands to the core threads that were refused because the queue was full.";
     Gauge lists_bytes: "quorate_lists_reference_bytes",
-        "Memory used by the record references of long lists, in bytes.";
+        "Memory used by references to records in long range results, in bytes.";
     Counter lists_refused: "quorate_lists_refused_total",
-        "Long lists refused because unread lists used up the memory limit for record references.";
+        "Long range requests refused because unread results had used up the memory limit for references to records.";
     Gauge replies_bytes: "quorate_replies_bytes",
         "Bytes of unread responses that contain records.";
     Counter replies_refused: "quorate_replies_refused_total",

@@ -66,8 +66,8 @@ pub(super) fn furthest(candidates: &[Candidate]) -> Option<usize> {
     sound.max_by_key(by_log).map(|(at, _)| at)
 }
 
-/// Returns the voters whose sound logs are given. An empty log does not count, because its member may be new or may
-/// have been wiped.
+/// Returns the voters for which one of the candidates has a sound log. An empty log does not count, because its member
+/// may be new or may have been wiped.
 pub(super) fn voters_at_hand(candidates: &[Candidate], voters: &JointConfig) -> BTreeSet<u64> {
     let sound = candidates.iter().filter(|candidate| candidate.is_sound && candidate.last.1 > 0);
     sound.filter_map(|candidate| candidate.member).filter(|id| voters.contains(*id)).collect()

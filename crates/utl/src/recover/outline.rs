@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_valid_snapshot_of_a_leader_replaces_the_log() {
+    fn a_valid_snapshot_from_a_leader_replaces_the_log() {
         let installed = || vec![entry(1, 1), entry(2, 1), mark(10, 3), committed(10)];
         assert_eq!(read(installed()).last(), (3, 10));
         let mut more = installed();

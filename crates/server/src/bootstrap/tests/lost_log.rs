@@ -156,7 +156,7 @@ fn the_lost_log_mark_survives_power_cuts_until_the_other_members_are_removed() {
 }
 
 #[test]
-fn a_member_with_a_lost_log_mark_and_no_usable_log_does_not_start() {
+fn a_member_marked_as_having_lost_its_log_does_not_start_without_a_usable_log() {
     let folder = tempfile::tempdir().unwrap();
     let config = Config { force_new_cluster: true, ..config(&folder) };
     DataDir::new(Path::new(&config.data_dir), None).prepare(&RealDisk).unwrap();

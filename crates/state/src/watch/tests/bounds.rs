@@ -101,7 +101,7 @@ fn full_hub() -> (Keyspace, Hub, Vec<WatchStream>) {
 }
 
 #[test]
-fn at_the_memory_limit_streams_that_are_read_receive_events_from_history() {
+fn clients_that_keep_reading_receive_events_from_history_at_the_memory_limit() {
     let (keyspace, hub, idle) = full_hub();
     for value in [b"4", b"5", b"6"] {
         keyspace.put(&hub, b"a", value);
@@ -122,7 +122,7 @@ fn at_the_memory_limit_streams_that_are_read_receive_events_from_history() {
 }
 
 #[test]
-fn at_the_memory_limit_streams_that_are_read_receive_live_events() {
+fn clients_that_keep_reading_receive_live_events_at_the_memory_limit() {
     let (keyspace, hub, idle) = full_hub();
     let mut stream = hub.open_stream(1 << 20);
     watch(&mut stream, create(b"a", b"", 0));

@@ -201,8 +201,8 @@ fn snapshot_marks_beyond_the_commit_index_are_ignored() {
     let marks = snapshot_marks(&RealDisk, &dir).unwrap();
     assert_eq!(marks, [SnapshotMark::default(), mark(2, 1)]);
     drop(wal);
-    // If reading starts at a snapshot, the entries that the snapshot contains are left out. A mark
-    // at the start index is not required, but must have the same term.
+    // If reading starts at a snapshot, the entries that the snapshot contains are left out. There
+    // need not be a mark at the start index, but if there is one, its term must match.
     let at = |index, term| Wal::open(real(), &dir, &mark(index, term), small_options());
     assert_eq!(at(2, 1).unwrap().1.entries, [entry(3, 1, b"")]);
     let mismatch = at(2, 9).unwrap_err().to_string();
