@@ -231,7 +231,7 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// Returns whether another process had taken a port.
+    /// Returns whether the server failed to start because another process uses one of its ports.
     #[must_use]
     pub fn found_port_taken(&self) -> bool {
         self.log.contains("address already in use")

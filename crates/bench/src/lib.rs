@@ -17,7 +17,7 @@
 //!
 //! # Not here
 //!
-//! Starting and comparing servers (`xtask compare`), and TLS itself (`tls`).
+//! The start and the comparison of servers (`xtask compare`); TLS (`tls`).
 
 mod bounds;
 mod cli;

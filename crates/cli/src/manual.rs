@@ -12,7 +12,7 @@ use crate::help::shown_default;
 
 pub use self::roff::Page;
 
-/// A program and the manual texts that its command tree does not contain.
+/// A program, and the texts of its manual that its command tree does not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Manual<R: 'static> {
     /// The name of the page, for example `quorate-ctl`.

@@ -112,7 +112,7 @@ pub enum Repeat {
     Never,
 }
 
-/// A client of one cluster.
+/// A client for a single cluster.
 #[expect(missing_debug_implementations, reason = "an active client has no useful debug output")]
 pub struct Client {
     targets: Rc<[Target]>,

@@ -443,7 +443,7 @@ impl Config {
         self.listen_client_http_urls.is_empty()
     }
 
-    /// Returns whether profiles are served: with `--enable-pprof`, or at log level `debug`.
+    /// Returns whether profiles are served, which `--enable-pprof` or the log level `debug` enables.
     pub fn serves_profiles(&self) -> bool {
         self.enable_pprof || self.log.level == log::Level::Debug
     }

@@ -39,7 +39,7 @@ const FIRST_TIME: Duration = Duration::from_secs(8);
 /// Interval of the handshakes that fetch the certificates.
 const CERTIFICATES_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The figures for all pages, and their collection.
+/// Collects the figures that all pages show, and keeps the latest ones.
 pub(crate) struct Overview {
     latest: RefCell<Option<(Instant, Map<String, Value>)>>,
     renewed: Notify,

@@ -111,7 +111,7 @@ pub enum Next {
     End,
 }
 
-/// Limits and intervals for batches and compactions, and the extension of leases.
+/// The limits and intervals of batches and compactions, and the time by which leases are extended.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// The maximum time from the first change in a batch until the batch is handed over.

@@ -89,7 +89,7 @@ pub(crate) struct Holder {
 /// The role of the sequencer, as this server sees it.
 #[derive(Debug)]
 pub(crate) struct Role {
-    /// The term of this server, while the term accepts requests.
+    /// The term in which this server is the sequencer, from the time at which it accepts requests until it ends.
     pub(crate) term: watch::Sender<Option<SequencerHandle>>,
     pub(crate) holder: watch::Sender<Holder>,
     servers: Mutex<Vec<ServerRow>>,

@@ -31,8 +31,7 @@ pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
 /// The gRPC library's error text for a request without a message.
 const NO_MESSAGE: &str = "Missing request message.";
 
-/// The limit on the length of a response, in bytes, if no limit is configured: the length of the longest possible
-/// message.
+/// The default limit on the length of a response, in bytes: the length of the longest possible message.
 const UNLIMITED_BYTES: usize = i32::MAX as usize;
 
 /// Reads the single message of a request.

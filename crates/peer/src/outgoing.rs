@@ -59,7 +59,7 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// Reserves space for a message. A message of any size is accepted if no other message waits.
+    /// Reserves space for a message. A message of any size is accepted if no other message is waiting.
     pub(crate) fn reserve(&self, message: &Message) -> bool {
         let cost = cost(message);
         let used = self.used_bytes.fetch_add(cost, Ordering::Relaxed);

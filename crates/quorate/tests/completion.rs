@@ -1,4 +1,4 @@
-//! Loads the completion scripts into the real shells, if the shells are installed, and completes lines.
+//! Loads the completion scripts into the real shells, if they are installed, and completes command lines.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a failed step fails the test")]
 

@@ -198,7 +198,7 @@ impl<S: Storage> RaftLog<S> {
         Some(Divergence { position, id: entry.id(), conflicting_term })
     }
 
-    /// Appends consecutive entries. They replace the existing entries from the index of the first new entry on.
+    /// Appends consecutive entries. They replace the existing entries, starting at the first new entry's index.
     pub(crate) fn append(&mut self, entries: Vec<Entry>) -> Appended {
         if let Some(first) = entries.first() {
             assert!(

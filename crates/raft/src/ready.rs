@@ -30,7 +30,7 @@ pub struct Ready {
     pub hard_state: Option<HardState>,
     /// Responses to read requests. Each response may be used as soon as its index is applied.
     pub read_states: Vec<ReadState>,
-    /// Entries to append to the stored log. They replace the stored entries from the index of the first new entry on.
+    /// Entries to append to the stored log. They replace the stored entries, starting at the first new entry's index.
     pub entries: Vec<Entry>,
     /// A snapshot to install before entries are appended after it.
     pub snapshot: Option<Snapshot>,

@@ -165,7 +165,7 @@ impl Unstable {
         *self = Self { snapshot: Some(snapshot), ..Self::new(offset) };
     }
 
-    /// Appends consecutive entries. They replace the existing entries from the index of the first new entry on.
+    /// Appends consecutive entries. They replace the existing entries, starting at the first new entry's index.
     pub(crate) fn append(&mut self, entries: Vec<Entry>) -> Appended {
         let Some(from) = entries.first().map(|entry| entry.index) else {
             return Appended::Extended;

@@ -149,7 +149,7 @@ struct Compactor {
 }
 
 impl Server {
-    /// Creates the API server of one connection, with its own seed.
+    /// Creates the API server for a connection, with its own seed.
     pub(crate) fn new(shape: Arc<Shape>, (index, connections): (usize, usize), seed: u64) -> Self {
         // The compactors of the connections must not start at the same time.
         let offset = shape.compact_every.mul_f64(1.0 / (index + 1) as f64);

@@ -167,7 +167,7 @@ impl CallStats {
 /// request.
 const CLIENT_API_VERSION: HeaderName = HeaderName::from_static("client-api-version");
 
-/// The version of a client's library, from the head of a call.
+/// The version of the client's library, from the headers of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientVersion<'a> {
     /// The version's label in metrics.

@@ -2,7 +2,7 @@
 //!
 //! # Not here
 //!
-//! The contenders' keys, their order, and waiting for a turn (`recipes`).
+//! The keys and the order of the contenders, and the wait for a contender's turn (`recipes`).
 
 use std::sync::Arc;
 

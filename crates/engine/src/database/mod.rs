@@ -96,7 +96,7 @@ pub(crate) struct Session {
     prepared: Mutex<HashMap<Statement, tokio_postgres::Statement>>,
     schema: Arc<str>,
     connection: JoinHandle<()>,
-    /// Whether the database has sent a warning since the last call of [`Session::take_warning`].
+    /// Whether the database has sent a warning since the last call to [`Session::take_warning`].
     is_warned: Arc<AtomicBool>,
 }
 

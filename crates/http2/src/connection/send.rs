@@ -36,7 +36,7 @@ impl Connection {
         self.ended(id);
     }
 
-    /// Sends a part of a response body, which must not be longer than [`Connection::room`].
+    /// Sends part of a response body. The part must not be longer than [`Connection::room`].
     pub fn data(&mut self, id: StreamId, mut data: &[u8], ends: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.send_window -= signed(data.len());

@@ -162,7 +162,7 @@ pub(crate) struct Applier {
     has_ended: bool,
 }
 
-/// Context of a request while it is applied.
+/// Context of a request while it is being applied.
 struct Ticket {
     kind: RequestKind,
     /// The amount by which the request changes the counter of each affected alarm.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use quorate_storage::disk::{Disk, DiskFile, FileFacts, LockKind, Mapping, OpenMode};
 
-/// Time spent on one kind of file since the last call of [`FileTimes::take`].
+/// Time spent on one kind of file since the last call to [`FileTimes::take`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     pub(crate) writing: Duration,

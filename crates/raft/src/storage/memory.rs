@@ -105,7 +105,7 @@ impl MemoryStorage {
         self.entries.len()
     }
 
-    /// Appends entries. They replace the existing entries from the index of the first new entry on. Entries at
+    /// Appends entries. They replace the existing entries, starting at the first new entry's index. Entries at
     /// compacted indexes are ignored.
     pub fn append(&mut self, entries: impl IntoIterator<Item = Entry>) {
         let first_index = self.first_index();

@@ -13,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! The content of records (`contents`), and cutting off the torn part (`open`).
+//! The content of records (`contents`), and the removal of a torn part (`open`).
 
 use std::path::Path;
 

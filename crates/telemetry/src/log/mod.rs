@@ -145,8 +145,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens the outputs and sends all later lines to them.
 ///
-/// Before the first call, lines from `info` upward go to standard error as JSON. Only the first successful call has an
-/// effect.
+/// Before the first call, lines of level `info` and above go to standard error as JSON. Only the first successful call
+/// has an effect.
 ///
 /// # Errors
 ///

@@ -88,7 +88,7 @@ fn at_the_memory_limit_a_stream_queues_one_response_and_loses_no_event() {
     }
 }
 
-/// Returns a hub whose held bytes are at their maximum, because its streams do not read.
+/// Returns a hub whose memory limit is reached, because nothing reads its streams.
 fn full_hub() -> (Keyspace, Hub, Vec<WatchStream>) {
     let (keyspace, hub) =
         setup_with(WatchLimits { held_bytes_max: 1000, ..WatchLimits::default() });
