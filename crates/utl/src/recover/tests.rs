@@ -124,7 +124,7 @@ fn the_replay_begins_at_a_received_snapshot_image() {
         assert!(code == 1 && described.contains(reason), "{shown}");
         assert!(said.contains("no directory is sound"), "{said}");
     };
-    unsound("the backend has applied only entry 0, but the log begins after entry 10");
+    unsound("the backend has applied entries only up to 0, but the log begins after entry 10");
 
     let image = path.join("member/snap/000000000000000a.snap.db");
     let commit = |index: u64| {
