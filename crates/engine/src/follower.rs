@@ -28,14 +28,15 @@ use quorate_telemetry::log;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::batch::{Committed, bucket_of};
-use crate::database::{Database, DatabaseFault, Session, Statement};
+use crate::database::{Database, DatabaseFault, Session, Statement, has_reached_log_limit};
 use crate::error::EngineError;
 use crate::history::HistorySource;
 use crate::replica::{Replica, Start};
 use crate::tail::Position;
 use crate::term_id::TermId;
 
-/// The maximum number of batches that one statement reads, including the last known batch.
+/// The maximum number of batches that one statement reads, including the last known batch. The statement also limits
+/// the bytes of the batches.
 const BATCHES_MAX: i64 = 64;
 /// Maximum number of waiting requests for a round.
 const WAITING_MAX: usize = 65_536;
@@ -287,7 +288,8 @@ struct LogRead {
 /// Reads a part of the log, beginning at a position.
 async fn read_log(session: &Session, from: u64) -> Result<LogRead, DatabaseFault> {
     let rows = session.read(Statement::ReadLog, &[&from.cast_signed(), &BATCHES_MAX]).await?;
-    let is_end = i64::try_from(rows.len()).is_ok_and(|count| count < BATCHES_MAX);
+    let is_end = i64::try_from(rows.len()).is_ok_and(|count| count < BATCHES_MAX)
+        && !rows.last().is_some_and(has_reached_log_limit);
     let seq_of = |row: &tokio_postgres::Row| row.get::<_, i64>(0).cast_unsigned();
     let Some(first) = rows.first() else {
         let (first, batches) = (None, Vec::new());

@@ -29,7 +29,7 @@ use crate::batch::Committed;
 use crate::database::{Database, DatabaseFault, Session, Statement};
 use crate::tail::{Position, Tail};
 
-/// Maximum number of batches that one statement reads.
+/// Maximum number of batches that one statement reads. The statement also limits the bytes of the batches.
 const BATCHES_MAX: i64 = 8;
 /// Pause between two attempts to read from the database.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);

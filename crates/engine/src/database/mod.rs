@@ -34,7 +34,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, NoTls, Row};
 
 pub use self::fault::DatabaseFault;
-pub(crate) use self::statements::{End, Statement};
+pub(crate) use self::statements::{End, Statement, has_reached_log_limit};
 use self::tls::DatabaseTls;
 use crate::url::{DatabaseUrl, Verification};
 

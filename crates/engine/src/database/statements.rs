@@ -183,6 +183,28 @@ impl Statement {
                  ORDER BY v.mod_revision DESC, v.sub DESC LIMIT 1), false) END",
                 end.condition()
             ),
+            Self::ReadLog => part_of_log(&LogPart {
+                // The content of the batch at the start position is not needed.
+                batch: "CASE WHEN seq > $1 THEN batch ELSE ''::bytea END",
+                condition: "seq >= $1",
+                order: "seq",
+                limit: "$2",
+                extra: "(SELECT p.written_seq FROM {s}.progress p WHERE p.id = 1)",
+            }),
+            Self::ReadLogFromRevision => part_of_log(&LogPart {
+                batch: "batch",
+                condition: "last_revision >= $1 AND seq > $2",
+                order: "last_revision, seq",
+                limit: "$3",
+                extra: COMPACTED,
+            }),
+            Self::ReadGarbage => part_of_log(&LogPart {
+                batch: "batch",
+                condition: "seq < $1 AND last_revision < $2",
+                order: "seq",
+                limit: "$3",
+                extra: COMPACTED,
+            }),
             Self::Records => format!(
                 "SELECT mod_revision, sub, deleted, record, visible FROM {RECORDS} ORDER BY mod_revision, sub"
             ),
@@ -212,25 +234,10 @@ impl Statement {
             Self::AppendImport => {
                 "INSERT INTO {s}.log (seq, epoch, last_revision, batch) VALUES (1, 0, $1, $2)"
             }
-            Self::ReadLog => {
-                "SELECT seq, epoch, nonce, last_revision, CASE WHEN seq > $1 THEN batch ELSE ''::bytea END, \
-                 (SELECT p.written_seq FROM {s}.progress p WHERE p.id = 1) \
-                 FROM {s}.log WHERE seq >= $1 ORDER BY seq LIMIT $2"
-            }
             Self::ReadBatch => {
                 "SELECT seq, epoch, nonce, last_revision, batch FROM {s}.log WHERE seq = $1"
             }
-            Self::ReadLogFromRevision => {
-                "SELECT seq, epoch, nonce, last_revision, batch, \
-                 (SELECT p.compacted FROM {s}.progress p WHERE p.id = 1) \
-                 FROM {s}.log WHERE last_revision >= $1 AND seq > $2 \
-                 ORDER BY last_revision, seq LIMIT $3"
-            }
             Self::TermInLog => "SELECT epoch, nonce FROM {s}.log WHERE seq = $1",
-            Self::ReadGarbage => {
-                "SELECT seq, epoch, nonce, last_revision, batch FROM {s}.log WHERE seq < $1 AND last_revision < $2 \
-                 ORDER BY seq LIMIT $3"
-            }
             Self::DeleteLog => {
                 "DELETE FROM {s}.log WHERE seq <= $1 AND last_revision < $2 AND \
                  seq < (SELECT p.written_seq FROM {s}.progress p WHERE p.id = 1)"
@@ -342,6 +349,43 @@ impl Statement {
             _ => return None,
         })
     }
+}
+
+/// A statement that reads batches from the log.
+struct LogPart {
+    /// The content that is read of each batch.
+    batch: &'static str,
+    /// The batches that are read.
+    condition: &'static str,
+    /// The order of the batches.
+    order: &'static str,
+    /// The parameter for the maximum number of batches.
+    limit: &'static str,
+    /// Another value, which is the same in each row.
+    extra: &'static str,
+}
+
+/// Returns the text of a statement that reads batches until their contents reach [`LOG_READ_BYTES`]. The last column is
+/// the total length of the contents up to and including this batch.
+fn part_of_log(part: &LogPart) -> String {
+    let LogPart { batch, condition, order, limit, extra } = part;
+    format!(
+        "SELECT seq, epoch, nonce, last_revision, batch, {extra}, total FROM (\
+         SELECT seq, epoch, nonce, last_revision, {batch} AS batch, \
+         (sum(octet_length({batch})) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING))::bigint AS total \
+         FROM {{s}}.log WHERE {condition} ORDER BY {order} LIMIT {limit}) l \
+         WHERE total - octet_length(batch) < {LOG_READ_BYTES} ORDER BY {order}"
+    )
+}
+
+/// A statement that reads batches from the log stops after this number of bytes. The batch that reaches the limit is
+/// still read.
+const LOG_READ_BYTES: i64 = 8 << 20;
+
+/// Returns whether the read of the log that ended with this row has reached the limit on the bytes of one read, so that
+/// more batches may follow.
+pub(crate) fn has_reached_log_limit(last: &tokio_postgres::Row) -> bool {
+    last.get::<_, i64>("total") >= LOG_READ_BYTES
 }
 
 /// Reads the compacted revision in the same database snapshot as the rest of a statement.

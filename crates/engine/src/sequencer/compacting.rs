@@ -25,11 +25,13 @@ use quorate_telemetry::log;
 use tokio::sync::watch;
 
 use crate::batch::{Committed, Record};
-use crate::database::{Database, DatabaseFault, STATEMENT_RECORDS_MAX, Session, Statement};
+use crate::database::{
+    Database, DatabaseFault, STATEMENT_RECORDS_MAX, Session, Statement, has_reached_log_limit,
+};
 use crate::error::EngineError;
 use crate::replica::Replica;
 
-/// Maximum number of batches whose garbage one step removes.
+/// Maximum number of batches whose garbage one step removes. The statement that reads them also limits their bytes.
 const STEP_BATCHES: i64 = 16;
 /// Pause before a failed step is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
@@ -98,12 +100,19 @@ impl Compacting {
         Ok(())
     }
 
+    /// Removes the garbage of the batch with the compacted revision, and then the garbage of all older batches.
     async fn remove_all(&mut self, compacted: i64) -> Result<(), EngineError> {
         let mut is_last_removed = false;
         loop {
-            match self.step(compacted, &mut is_last_removed).await {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
+            let removed = if is_last_removed {
+                self.remove_older(compacted).await
+            } else {
+                self.remove_last(compacted).await
+            };
+            match removed {
+                Ok(true) if is_last_removed => return Ok(()),
+                Ok(true) => is_last_removed = true,
+                Ok(false) => {}
                 Err(fault) if fault.is_transient() => {
                     log::warn!(
                         "failed to remove compacted versions; trying again",
@@ -133,8 +142,9 @@ impl Compacting {
     /// Announces the compaction, and removes the garbage of the batch that contains the compacted
     /// revision. The batch itself stays in the log, because watchers can still read it. This function
     /// runs before any older batch is removed, so a compaction is complete when the log contains no older
-    /// batch. Returns false if the batch is not in the tables yet.
-    async fn remove_last(&mut self, compacted: i64, written: i64) -> Result<bool, DatabaseFault> {
+    /// batch. Returns whether the garbage is removed. It is not removed if the tables have lost the batch.
+    async fn remove_last(&mut self, compacted: i64) -> Result<bool, DatabaseFault> {
+        let written = self.read_written().await?;
         let session = self.session().await?;
         session.execute(Statement::AnnounceCompaction, &[&compacted]).await?;
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
@@ -142,7 +152,8 @@ impl Compacting {
         let rows = session.query(Statement::ReadLogFromRevision, &parameters).await?;
         let Some(row) = rows.first() else { return Ok(true) };
         let batch = Committed::decode(row)?;
-        if batch.seq > written.cast_unsigned() {
+        if batch.seq.cast_signed() > written {
+            tokio::time::sleep(RETRY_INTERVAL).await;
             return Ok(false);
         }
         let batches = std::slice::from_ref(&batch);
@@ -157,6 +168,18 @@ impl Compacting {
         Ok(true)
     }
 
+    /// Reads the position of the last batch that is in the tables. If the number of stored bytes is unknown, also reads
+    /// this number.
+    async fn read_written(&mut self) -> Result<i64, DatabaseFault> {
+        let progress = self.session().await?.query_opt(Statement::ReadProgress, &[]).await?;
+        let Some(progress) = progress else { return Ok(0) };
+        if std::mem::take(&mut self.is_size_unknown) {
+            let bytes = u64::try_from(progress.get::<_, i64>(3)).unwrap_or(0);
+            self.stored_bytes.store(bytes, Ordering::Relaxed);
+        }
+        Ok(progress.get(0))
+    }
+
     /// Subtracts the bytes of removed versions from `stored_bytes`.
     fn subtract(&self, removed: u64) {
         let rest = |stored: u64| Some(stored.saturating_sub(removed));
@@ -165,30 +188,16 @@ impl Compacting {
             self.stored_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
     }
 
-    /// Removes the garbage of a few old batches. The first step also removes the garbage of the batch with
-    /// the compacted revision. Later steps do not repeat this, because that batch may be large. Returns
-    /// whether more garbage may be left.
-    async fn step(
-        &mut self,
-        compacted: i64,
-        is_last_removed: &mut bool,
-    ) -> Result<bool, DatabaseFault> {
-        let progress = self.session().await?.query_opt(Statement::ReadProgress, &[]).await?;
-        let Some(progress) = progress else { return Ok(false) };
-        if std::mem::take(&mut self.is_size_unknown) {
-            let bytes = u64::try_from(progress.get::<_, i64>(3)).unwrap_or(0);
-            self.stored_bytes.store(bytes, Ordering::Relaxed);
-        }
-        let written: i64 = progress.get(0);
-        if !*is_last_removed {
-            *is_last_removed = self.remove_last(compacted, written).await?;
-        }
+    /// Removes the garbage of a few batches that are older than the batch with the compacted revision. Returns whether
+    /// no garbage is left.
+    async fn remove_older(&mut self, compacted: i64) -> Result<bool, DatabaseFault> {
+        let written = self.read_written().await?;
         let session = self.session().await?;
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
             [&written, &compacted, &STEP_BATCHES];
         let rows = session.query(Statement::ReadGarbage, &parameters).await?;
         let batches = rows.iter().map(Committed::decode).collect::<Result<Vec<_>, _>>()?;
-        let Some(last) = batches.last() else { return Ok(false) };
+        let Some(last) = batches.last() else { return Ok(true) };
         let seq = last.seq.cast_signed();
         let mut removed = 0;
         session
@@ -199,7 +208,9 @@ impl Compacting {
             })
             .await?;
         self.subtract(removed);
-        Ok(i64::try_from(batches.len()).is_ok_and(|count| count == STEP_BATCHES))
+        let is_full = i64::try_from(rows.len()).is_ok_and(|count| count == STEP_BATCHES)
+            || rows.last().is_some_and(has_reached_log_limit);
+        Ok(!is_full)
     }
 }
 

@@ -365,6 +365,29 @@ async fn a_watcher_whose_history_is_compacted_while_it_is_read_is_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_has_missed_large_batches_reads_them_in_parts() {
+    let Some(postgres) = shared() else { return };
+    let network = Network::default();
+    let one = start(&postgres.url("large_batches"), 1, &network).await;
+    let proxy = Proxy::start(postgres.port()).await;
+    let two = start(&postgres.url_through(proxy.port, "large_batches"), 2, &network).await;
+    proxy.set_open(false);
+    let value = "v".repeat(2 << 20);
+    for number in 0..20 {
+        put_at(&one, &format!("k{number}"), &value).await;
+    }
+    proxy.set_faults(vec![Fault { text: ".log WHERE seq >=", action: Action::Count, period: 1 }]);
+    proxy.set_open(true);
+    let missed = one.status().log_position;
+    eventually("the second server has read the log", async || two.status().log_position >= missed)
+        .await;
+    // One statement reads at most 8 MiB and the batch that reaches this limit.
+    assert!(proxy.injected() >= 4, "{} statements read 40 MiB", proxy.injected());
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_after_missed_batches_returns_every_acknowledged_write() {
     let Some(postgres) = shared() else { return };
     let [near, far] = [Proxy::start(postgres.port()).await, Proxy::start(postgres.port()).await];
