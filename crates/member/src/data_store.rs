@@ -19,7 +19,7 @@ use quorate_raft::LogIndex;
 use quorate_requests::access::{AccessControl, Credentials};
 use quorate_requests::{
     DataStore, Image, Listed, Progress, RequestError, ServerHandles, Sizes, Status, StoreFuture,
-    StoreResult, Write, WriteFuture,
+    StoreResult, Write, WriteFuture, probe_query,
 };
 use quorate_state::apply::Response;
 use quorate_state::members::Member;
@@ -139,6 +139,10 @@ impl DataStore for MemberStore {
 
     fn range(&self, query: &RangeQuery) -> StoreResult<'_, Listed<RangeResult>> {
         self.reader.range(query)
+    }
+
+    fn check_alive(&self) -> StoreResult<'_, ()> {
+        StoreFuture::pending(async move { self.reader.range(&probe_query()).await.map(drop) })
     }
 
     fn read_txn(&self, request: &Arc<TxnRequest>) -> StoreResult<'_, Listed<TxnResponse>> {

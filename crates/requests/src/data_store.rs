@@ -92,6 +92,13 @@ pub struct Image {
     pub version: Option<Version>,
 }
 
+/// Returns the query of health checks. It reads the empty key. No such key can exist, so the read passes through all
+/// stages and returns no record.
+#[must_use]
+pub fn probe_query() -> RangeQuery {
+    RangeQuery { limit: 1, keys_only: true, ..RangeQuery::default() }
+}
+
 /// Executes the requests of clients. The module describes the requirements.
 ///
 /// Every method may be called from any connection thread, and none blocks. If the future of an operation is dropped,
@@ -108,6 +115,10 @@ pub trait DataStore: Debug + Send + Sync {
     /// Reads a range at the revision in the query or, without one, at the newest revision of this server. Waits for a
     /// permit if the list is long. A compacted or future revision is refused.
     fn range(&self, query: &RangeQuery) -> StoreResult<'_, Listed<RangeResult>>;
+
+    /// Checks that this server can execute reads, so that an orchestrator can restart a server that cannot. A server
+    /// whose data is on another machine does not check that machine, because a restart would not help.
+    fn check_alive(&self) -> StoreResult<'_, ()>;
 
     /// Executes a read-only transaction at the newest revision of this server. Waits for a permit if its lists are
     /// long.

@@ -34,7 +34,9 @@ mod store_future;
 mod stream_ends;
 mod writer;
 
-pub use data_store::{DataStore, Defragmented, Image, Listed, Sizes, StoreResult, Write};
+pub use data_store::{
+    DataStore, Defragmented, Image, Listed, Sizes, StoreResult, Write, probe_query,
+};
 pub use error::RequestError;
 pub use handles::ServerHandles;
 pub use limits::Limits;

@@ -65,7 +65,7 @@ async fn servers_on_one_database_serve_the_same_keys(_: Kind) {
     let key = bytes("k".repeat(3_000));
     let put = pb::PutRequest { key, ..pb::PutRequest::default() };
     for client in [&one, &other] {
-        let text = "a key has 3000 bytes, and the database can index at most 2048";
+        let text = "a key is 3000 bytes long, but the database can index at most 2048";
         refused(client.put(put.clone()).await, Code::InvalidArgument, text);
     }
 }
@@ -179,6 +179,7 @@ async fn the_health_of_a_server_depends_on_its_database(_: Kind) {
     })
     .await;
     assert_eq!(server.get("/health").status, 503);
+    assert_eq!(server.get("/livez").status, 200, "a restart of the server would not help");
     database.start_again();
     eventually("the server is ready again", async || {
         (server.get("/readyz").status == 200).then_some(())

@@ -69,6 +69,10 @@ impl Probe for Healthy {
         Ok(())
     }
 
+    async fn check_alive(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     fn request_timeout(&self) -> Duration {
         Duration::from_secs(7)
     }

@@ -15,6 +15,8 @@ use quorate_telemetry::log;
 /// A health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
+    /// Whether the server can execute reads. The check has the name of etcd's check, which reads from the member.
+    Alive,
     DataCorruption,
     SerializableRead,
     LinearizableRead,
@@ -25,7 +27,7 @@ impl Check {
     fn name(self) -> &'static str {
         match self {
             Self::DataCorruption => "data_corruption",
-            Self::SerializableRead => "serializable_read",
+            Self::Alive | Self::SerializableRead => "serializable_read",
             Self::LinearizableRead => "linearizable_read",
             Self::NonLearner => "non_learner",
         }
@@ -41,7 +43,7 @@ pub(super) struct Checks {
     is_single: bool,
 }
 
-const LIVEZ: &[Check] = &[Check::SerializableRead];
+const LIVEZ: &[Check] = &[Check::Alive];
 const READYZ: &[Check] =
     &[Check::DataCorruption, Check::SerializableRead, Check::LinearizableRead, Check::NonLearner];
 
@@ -163,6 +165,7 @@ impl<P: Probe> Endpoints<P> {
                 Err("not supported for learner".to_owned())
             }
             Check::DataCorruption | Check::NonLearner => Ok(()),
+            Check::Alive => self.probe.check_alive().await,
             Check::SerializableRead => self.probe.read(true).await,
             Check::LinearizableRead => self.probe.read(false).await,
         }

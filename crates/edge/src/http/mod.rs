@@ -65,6 +65,10 @@ pub trait Probe: Send + Sync + 'static {
     /// The error is the text that a client would receive.
     fn read(&self, is_serializable: bool) -> impl Future<Output = Result<(), String>> + Send;
 
+    /// Checks that this server can execute reads, so that an orchestrator can restart a server that cannot. The error is
+    /// the text that a client would receive.
+    fn check_alive(&self) -> impl Future<Output = Result<(), String>> + Send;
+
     /// Returns the timeout of a request.
     fn request_timeout(&self) -> Duration;
 

@@ -11,7 +11,6 @@ use http::header::ORIGIN;
 use http::{Method, Request, Response, StatusCode};
 use quorate_api::etcdserverpb::AlarmType;
 use quorate_net::listen::IncomingBody;
-use quorate_state::mvcc::RangeQuery;
 
 use super::log_level;
 use super::{Addressee, Endpoints, HealthAlarm, Probe, Surface};
@@ -23,7 +22,7 @@ use quorate_http_pages::reply::{self, Reply};
 use quorate_http_pages::unread_body::pass_over;
 use quorate_net::listen::{self, ClientCertificate, Ends, Takeover};
 use quorate_requests::access::AccessControl;
-use quorate_requests::{DataStore, RequestError, ServerHandles, ServerInfo};
+use quorate_requests::{DataStore, RequestError, ServerHandles, ServerInfo, probe_query};
 
 /// Reads the member's state for the HTTP endpoints.
 #[derive(Debug)]
@@ -66,12 +65,13 @@ impl Probe for MemberProbe {
             if !is_serializable {
                 self.store.read_barrier().await?;
             }
-            // The query reads the empty key. No such key can exist, so the read passes through all stages and returns
-            // no record.
-            let query = RangeQuery { limit: 1, keys_only: true, ..RangeQuery::default() };
-            self.store.range(&query).await.map(drop)
+            self.store.range(&probe_query()).await.map(drop)
         };
         read.await.map_err(|error: RequestError| error.to_string())
+    }
+
+    async fn check_alive(&self) -> Result<(), String> {
+        self.store.check_alive().await.map_err(|error| error.to_string())
     }
 
     fn request_timeout(&self) -> Duration {

@@ -16,6 +16,7 @@ struct Member {
     alarms: Vec<HealthAlarm>,
     has_leader: bool,
     is_learner: bool,
+    alive: Result<(), String>,
     serializable: Result<(), String>,
     linearizable: Result<(), String>,
     versions: Option<(&'static str, &'static str)>,
@@ -28,6 +29,7 @@ impl Default for Member {
             alarms: Vec::new(),
             has_leader: true,
             is_learner: false,
+            alive: Ok(()),
             serializable: Ok(()),
             linearizable: Ok(()),
             versions: Some(("3.7.0", "3.7.0")),
@@ -54,6 +56,10 @@ impl Probe for Member {
             std::future::pending::<()>().await;
         }
         if is_serializable { self.serializable.clone() } else { self.linearizable.clone() }
+    }
+
+    async fn check_alive(&self) -> Result<(), String> {
+        self.alive.clone()
     }
 
     fn request_timeout(&self) -> Duration {
@@ -193,6 +199,7 @@ fn all_failing_checks_are_listed() {
     let member = Member {
         alarms: vec![HealthAlarm::NoSpace, HealthAlarm::Corrupt],
         is_learner: true,
+        alive: Err("etcdserver: server stopped".to_owned()),
         linearizable: Err("etcdserver: request timed out".to_owned()),
         ..Member::default()
     };
@@ -205,11 +212,13 @@ fn all_failing_checks_are_listed() {
          [-]non_learner failed: not supported for learner\n\n"
     );
     assert_eq!((answer.status, answer.header("content-type")), (503, PLAIN));
-    assert_eq!(client.get("/livez").status, 200);
+    let answer = client.get("/livez");
+    let expected = "[-]serializable_read failed: etcdserver: server stopped\n\n";
+    assert_eq!((answer.status, answer.body.as_str()), (503, expected));
     let text = client.endpoints.metrics.render();
     for line in [
         "etcd_server_healthcheck{name=\"data_corruption\",type=\"readyz\"} 0",
-        "etcd_server_healthcheck{name=\"serializable_read\",type=\"livez\"} 1",
+        "etcd_server_healthcheck{name=\"serializable_read\",type=\"livez\"} 0",
         "etcd_server_healthchecks_total{name=\"non_learner\",status=\"error\",type=\"readyz\"} 1",
     ] {
         assert!(text.contains(line), "{line}");

@@ -225,6 +225,14 @@ impl DataStore for EngineStore {
         })
     }
 
+    fn check_alive(&self) -> StoreResult<'_, ()> {
+        StoreFuture::pending(async move {
+            // The status is read under the locks that every request needs.
+            let _status = self.engine.status();
+            Ok(())
+        })
+    }
+
     fn read_txn(&self, request: &Arc<TxnRequest>) -> StoreResult<'_, Listed<TxnResponse>> {
         let request = Arc::clone(request);
         StoreFuture::pending(async move {
