@@ -134,6 +134,15 @@ impl Links {
         Self { shared, proxies: Some(proxies), thread: Some(thread) }
     }
 
+    /// Puts a proxy for each of `count` clients in front of the port of one server. Returns the links and the port of
+    /// each proxy. In the rules, a client's number stands for its connections to the server.
+    #[must_use]
+    pub fn in_front_of(port: u16, count: usize) -> (Self, Vec<u16>) {
+        let links = Self::new();
+        let ports = (0..count).map(|_| links.add(port)).collect();
+        (links, ports)
+    }
+
     /// Puts a proxy in front of the next member's port, and returns the port to advertise.
     pub(crate) fn add(&self, port: u16) -> u16 {
         let advertised = Port::free();

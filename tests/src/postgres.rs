@@ -23,10 +23,44 @@ impl Database {
         postgres_server::Postgres::start().map(Self)
     }
 
+    /// Starts a server and a standby, for which the server's commits wait. Returns `None` if PostgreSQL is not
+    /// installed.
+    #[must_use]
+    pub fn start_with_standby() -> Option<(Self, Self)> {
+        let settings = "-c synchronous_standby_names=*";
+        let primary = postgres_server::Postgres::start_with(settings, &[])?;
+        let standby = primary.start_standby();
+        Some((Self(primary), Self(standby)))
+    }
+
     /// Returns the URL of a keyspace.
     #[must_use]
     pub fn url(&self) -> String {
         self.0.url("test")
+    }
+
+    /// Returns the URL of a keyspace, for a client that reaches the server through this port.
+    #[must_use]
+    pub fn url_through(&self, port: u16) -> String {
+        self.0.url_through(port, "test")
+    }
+
+    /// Returns the URL of a keyspace on this server or, after a failover, on its standby.
+    #[must_use]
+    pub fn url_with_standby(&self, standby: &Self) -> String {
+        let ports = format!("127.0.0.1:{},127.0.0.1:{}", self.port(), standby.port());
+        self.url().replace(&format!("127.0.0.1:{}", self.port()), &ports)
+    }
+
+    /// Returns the port of the server.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.0.port()
+    }
+
+    /// Makes this standby accept writes.
+    pub fn promote(&self) {
+        self.0.promote();
     }
 
     /// Stops the server immediately, without an orderly shutdown.

@@ -46,7 +46,8 @@ const PATRONI: [&str; 15] = [
 /// The browser, its driver, and a font. All packages on which they depend are downloaded as well.
 const CHROMIUM: [&str; 3] = ["chromium", "chromium-driver", "fonts-dejavu-core"];
 /// The programs with which the tests create and run a PostgreSQL server.
-const POSTGRES_PROGRAMS: [&str; 4] = ["initdb", "postgres", "pg_ctl", "pg_isready"];
+const POSTGRES_PROGRAMS: [&str; 6] =
+    ["initdb", "postgres", "pg_ctl", "pg_isready", "pg_basebackup", "psql"];
 /// The accessibility checker, as an npm package with its version.
 const AXE: &str = "axe-core@4.10.3";
 const KEYRINGS: [&str; 2] = [
@@ -173,7 +174,7 @@ pub(crate) fn postgres() -> Result<PathBuf, String> {
     }
     let suite = release()?;
     let home = target()?.join("provisioned");
-    let place = home.join(format!("postgresql-{suite}"));
+    let place = home.join(format!("postgresql-with-tools-{suite}"));
     if !place.exists() {
         from_a_mirror(&home, &suite, |apt| {
             let options = ["install", "--download-only", "--no-install-recommends", "--yes"];

@@ -3,7 +3,7 @@
 use quorate_api::etcdserverpb as pb;
 
 use super::{Cluster, Member, QUESTION, TIMEOUT, options};
-use crate::{Options, eventually_ok};
+use crate::{Options, eventually, eventually_ok};
 
 impl Cluster {
     /// Returns a member's id.
@@ -33,12 +33,19 @@ impl Cluster {
 
     /// Fetches the members' ids. Members are identified by their peer addresses.
     pub(super) async fn learn_ids(&mut self) {
-        let request = pb::MemberListRequest::default();
-        let listed = self.members[0].client.member_list(request).await.unwrap().members;
-        for number in 0..self.members.len() {
-            let url = self.members[number].server.peer_url();
-            let found = listed.iter().find(|one| one.peer_urls.contains(&url));
-            self.identify(number, found.expect("a member of the initial cluster is listed").id);
+        // A server on a database lists a new server only after it has read the table of servers again.
+        let ids = eventually("all members are listed", async || {
+            let request = pb::MemberListRequest::default();
+            let listed = self.members[0].client.member_list(request).await.unwrap().members;
+            let id = |member: &Member| {
+                let url = member.server.peer_url();
+                listed.iter().find(|one| one.peer_urls.contains(&url)).map(|one| one.id)
+            };
+            self.members.iter().map(id).collect::<Option<Vec<u64>>>()
+        })
+        .await;
+        for (number, id) in ids.into_iter().enumerate() {
+            self.identify(number, id);
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod clock;
 mod disk;
+mod engine;
 mod flood;
 mod handover;
 mod harness;

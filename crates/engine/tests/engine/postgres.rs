@@ -45,10 +45,7 @@ impl Postgres {
             missing();
             return None;
         };
-        let dir = tempfile::Builder::new().prefix("quorate-postgres").tempdir().unwrap();
-        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-        let mut postgres =
-            Self { dir, programs, port: free_port(), settings: settings.to_owned(), server: None };
+        let mut postgres = Self::without_data(programs, settings);
         let data = postgres.data();
         let created = postgres
             .command("initdb")
@@ -77,6 +74,54 @@ impl Postgres {
         }
         postgres.launch();
         Some(postgres)
+    }
+
+    fn without_data(programs: PathBuf, settings: &str) -> Self {
+        let dir = tempfile::Builder::new().prefix("quorate-postgres").tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        Self { dir, programs, port: free_port(), settings: settings.to_owned(), server: None }
+    }
+
+    /// Starts a standby of this server, and waits until this server's commits wait for the standby. This server must
+    /// have been started with the setting `synchronous_standby_names=*`.
+    pub(crate) fn start_standby(&self) -> Self {
+        let mut standby = Self::without_data(self.programs.clone(), "");
+        let data = standby.data();
+        let copied = standby
+            .command("pg_basebackup")
+            .args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-U", "quorate"])
+            .args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-D"])
+            .arg(&data)
+            .output()
+            .unwrap();
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        standby.launch();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let synchronous = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        while self.query(synchronous) != "1" {
+            assert!(Instant::now() < deadline, "no standby is synchronous after 60 s");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        standby
+    }
+
+    /// Makes a standby accept writes.
+    pub(crate) fn promote(&self) {
+        let promoted =
+            self.command("pg_ctl").args(["promote", "-w", "-D"]).arg(self.data()).output().unwrap();
+        assert!(promoted.status.success(), "{promoted:?}");
+    }
+
+    /// Executes a query, and returns the first column of its first row.
+    fn query(&self, text: &str) -> String {
+        let answered = self
+            .command("psql")
+            .args(["-XAtqc", text, "-h", "127.0.0.1", "-p", &self.port.to_string()])
+            .args(["-U", "quorate", "postgres"])
+            .output()
+            .unwrap();
+        assert!(answered.status.success(), "{}", String::from_utf8_lossy(&answered.stderr));
+        String::from_utf8_lossy(&answered.stdout).trim().to_owned()
     }
 
     /// Returns the URL of a keyspace.
