@@ -42,6 +42,10 @@ on_both_servers! {
 }
 
 on_quorate! {
+    a_campaign_cancelled_at_any_time_leaves_no_key,
+}
+
+on_quorate! {
     alone:
     hundreds_of_waiters_get_a_lock_in_order_of_arrival,
     waiters_are_notified_when_the_member_stops,
@@ -366,6 +370,34 @@ async fn a_cancelled_campaign_deletes_its_key(kind: Kind) {
     let answer = within("the election of the second candidate", second).await.unwrap().unwrap();
     assert_eq!(answer.leader.unwrap().key, "e/2");
     assert_eq!(leader(&client).await, None);
+}
+
+/// Some of the calls are cancelled while the candidate's key is being written.
+async fn a_campaign_cancelled_at_any_time_leaves_no_key(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.grant(1, 60).await;
+    campaign(&client, 1, "one").await;
+    let mut campaigns = Vec::new();
+    for number in 0..40 {
+        let lease = 100 + number;
+        client.grant(lease, 60).await;
+        let (asking, request) = (client.clone(), campaign_request("e", lease, "x"));
+        let campaigning = async move {
+            let limit = Duration::from_micros(100 * u64::try_from(number).unwrap());
+            tokio::time::timeout(limit, asking.campaign(request)).await.is_err()
+        };
+        campaigns.push(tokio::task::spawn_local(campaigning));
+    }
+    for campaigning in campaigns {
+        assert!(campaigning.await.unwrap(), "the leader has not resigned");
+    }
+    // Writes of cancelled calls that are still in progress are applied before this one.
+    client.write("k", "v").await;
+    eventually("only the leader's key remains", async || {
+        (keys(&client, "e/").await == ["e/1"]).then_some(())
+    })
+    .await;
 }
 
 async fn only_the_leader_may_proclaim_and_resign(kind: Kind) {

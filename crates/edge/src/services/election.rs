@@ -24,7 +24,7 @@ use tonic::codegen::BoxStream;
 use tonic::{Response, Status};
 
 use super::recipes::{
-    Entered, KeyWatch, Recipes, Undo, Withdrawal, as_client_error, enter, if_created_at,
+    Entered, KeyWatch, Recipes, Undo, Written, as_client_error, enter, if_created_at,
 };
 use crate::calls::authorized::Authorized;
 use crate::calls::contended_name::Name;
@@ -65,11 +65,12 @@ impl ElectionService {
         client: &Client,
         mut leader: LeaderKey,
         value: Bytes,
-    ) -> Result<(Option<ResponseHeader>, LeaderKey), Status> {
+    ) -> Result<Written<(Option<ResponseHeader>, LeaderKey)>, Status> {
         let request = enter(&leader.key, value.clone(), leader.lease);
         let answer = self.recipes.txn(client, request).await?;
         let entered = Entered::read(&answer);
         leader.rev = entered.created;
+        let is_new = entered.value.is_none();
         if entered.value.is_some_and(|before| before != value)
             && let Err(why) = self.proclaim_value(client, &leader, value).await
         {
@@ -77,7 +78,8 @@ impl ElectionService {
             drop(self.recipes.resign(client, leader.key, leader.rev).await);
             return Err(why);
         }
-        Ok((answer.header, leader))
+        let undo = Undo::DeleteCreatedAt(leader.key.clone(), leader.rev);
+        Ok(Written { result: (answer.header, leader), undo, is_new })
     }
 
     /// Returns the leader named in a request, with its lease.
@@ -104,9 +106,9 @@ impl ElectionService {
         let permit = self.recipes.take_permit(name.prefix.len() + value.len())?;
         let lease = self.recipes.lease(&client, lease).await?;
         let leader = LeaderKey { name: given, key: name.key(lease), rev: 0, lease };
-        let (header, leader) = self.stand(&client, leader, value).await?;
-        let undo = Undo::DeleteCreatedAt(leader.key.clone(), leader.rev);
-        let withdrawal = Withdrawal::prepare(&self.recipes, &client, undo, permit);
+        let (service, contender) = (Self::new(Arc::clone(&self.recipes)), client.clone());
+        let write = async move { service.stand(&contender, leader, value).await };
+        let ((header, leader), withdrawal) = self.recipes.enter(&client, permit, write).await?;
         let won = self.recipes.wait_for_turn(&client, &name, leader.rev).await;
         // If waiting fails, the key stays. It is deleted only if the candidate's call is dropped.
         withdrawal.forget();

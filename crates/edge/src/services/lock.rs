@@ -11,7 +11,7 @@ use quorate_api::etcdserverpb::{RangeRequest, RangeResponse};
 use quorate_api::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};
 use tonic::{Response, Status};
 
-use super::recipes::{Entered, Recipes, Undo, Withdrawal, enter, revision};
+use super::recipes::{Entered, Recipes, Undo, Written, enter, revision};
 use crate::calls::authorized::Authorized;
 use crate::calls::contended_name::Name;
 use quorate_requests::access::Client;
@@ -53,10 +53,14 @@ impl LockService {
         let lease = self.recipes.lease(&client, lease).await?;
         let key = name.key(lease);
         self.recipes.check_name(&client, &name)?;
-        let answer = self.recipes.txn(&client, enter(&key, Bytes::new(), lease)).await?;
-        let Entered { created, .. } = Entered::read(&answer);
-        let undo = Undo::Delete(key.clone());
-        let withdrawal = Withdrawal::prepare(&self.recipes, &client, undo, permit);
+        let (recipes, contender, own) = (Arc::clone(&self.recipes), client.clone(), key.clone());
+        let write = async move {
+            let answer = recipes.txn(&contender, enter(&own, Bytes::new(), lease)).await?;
+            let Entered { created, value } = Entered::read(&answer);
+            let undo = Undo::Delete(own);
+            Ok(Written { result: (answer, created), undo, is_new: value.is_none() })
+        };
+        let ((answer, created), withdrawal) = self.recipes.enter(&client, permit, write).await?;
         if self.recipes.is_first_at(&name, created, revision(&answer)).await {
             withdrawal.forget();
             return Ok(Response::new(LockResponse { header: answer.header, key }));

@@ -21,7 +21,7 @@
 //!
 //! The use of the keys (`lock`, `election`).
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -39,6 +39,7 @@ use quorate_api::mvccpb::event::EventType;
 use quorate_state::apply::Refusal;
 use quorate_state::mvcc::RangeQuery;
 use quorate_state::watch::{HeaderFields, WatchStream};
+use tokio::sync::oneshot;
 use tonic::{Code, Status};
 
 use super::kv::Kv;
@@ -368,6 +369,44 @@ impl Withdrawal {
             self.recipes.undo(&self.client, undo.clone()).await;
         }
         self.undo = None;
+    }
+}
+
+/// The result of the write of a contender's key.
+pub(crate) struct Written<T> {
+    pub(crate) result: T,
+    /// How to delete the key.
+    pub(crate) undo: Undo,
+    /// Whether the write created the key.
+    pub(crate) is_new: bool,
+}
+
+impl Recipes {
+    /// Writes a contender's key. The write continues if the contender's call is dropped meanwhile, because it may
+    /// already have been proposed. A key that it has created is then deleted.
+    pub(crate) async fn enter<T: Send + 'static>(
+        self: &Arc<Self>,
+        client: &Client,
+        permit: OwnedPermit,
+        write: impl Future<Output = Result<Written<T>, Status>> + Send + 'static,
+    ) -> Result<(T, Withdrawal), Status> {
+        let (sender, receiver) = oneshot::channel();
+        let (recipes, client) = (Arc::clone(self), client.clone());
+        drop(tokio::spawn(async move {
+            let (written, is_new) = match write.await {
+                Ok(Written { result, undo, is_new }) => {
+                    (Ok((result, Withdrawal::prepare(&recipes, &client, undo, permit))), is_new)
+                }
+                Err(why) => (Err(why), false),
+            };
+            if let Err(Ok((_, withdrawal))) = sender.send(written)
+                && !is_new
+            {
+                withdrawal.forget();
+            }
+        }));
+        let stopped = || as_client_error(status(RequestError::Stopped));
+        receiver.await.unwrap_or_else(|_| Err(stopped()))
     }
 }
 
