@@ -120,6 +120,12 @@ impl LeadershipState {
         self.leads() && (self.is_alone || self.confirmed_at >= then)
     }
 
+    /// Returns whether this member leads and no other member can lead.
+    #[must_use]
+    pub fn leads_alone(&self) -> bool {
+        self.leads() && self.is_alone
+    }
+
     /// Returns whether no leader has been known for at least this long. A normal change of leaders takes less time than
     /// `timeout_millis`.
     #[must_use]

@@ -1,7 +1,7 @@
 //! The steps of a request that only the leader's lease clocks can answer: a renewal or `LeaseTimeToLive`.
 //!
 //! Lease clocks run only on the leader, and neither request is a log entry. So every other member forwards the request.
-//! A leader answers only while no other member can have been elected, or after a quorum has confirmed its leadership.
+//! A leader answers only with a sufficiently recent confirmation of its leadership by a quorum.
 //!
 //! # How it is driven
 //!
@@ -13,7 +13,9 @@
 //! * A renewal is answered only if the leader is confirmed at that moment ([`LeadershipState::is_confirmed`]). The
 //!   confirmation is checked after the lease is renewed, because the process may be suspended in between.
 //! * A lease is reported as missing only after a quorum has confirmed the leadership, because the next leader may have
-//!   granted it.
+//!   granted it. Its remaining time, too, is reported only after a quorum has confirmed the leadership since the request
+//!   arrived, unless no other member can lead: a successor may be elected right after the last confirmation (decision
+//!   record 0009), and may have revoked the lease.
 //! * A request is answered from the clock of a single term, the term in which this member leads. A quorum's
 //!   confirmation and a proposal are valid only for the term in which they were requested.
 //!
@@ -212,7 +214,7 @@ impl LeaseTask {
         if leases.term() != Some(state.leadership.term.get()) {
             return self.ask_leader_instead();
         }
-        let may_answer = leases.contains(self.id) && state.is_confirmed(now);
+        let may_answer = leases.contains(self.id) && state.leads_alone();
         if !was_quorum_asked && !may_answer {
             return self.ask_quorum(view);
         }

@@ -189,8 +189,15 @@ fn time_to_live_returns_the_remaining_ttl_and_the_keys() {
     member.at(500, 400);
     let mut task = LeaseTask::time_to_live(ID, true);
     assert_eq!(task.step(true, &member), LeaseStep::AwaitApplied);
+    // A successor that was elected after the last confirmation may have revoked the lease.
+    assert_eq!(task.step(true, &member), LeaseStep::AskQuorum);
     let keys = vec![Arc::from(&b"k"[..])];
     let answer = LeaseAnswer::TimeToLive { ttl_secs: 59, granted_secs: 60, keys };
+    assert_eq!(task.step(true, &member), LeaseStep::Answer(answer.clone()));
+    // No other member can lead.
+    member.state.set(LeadershipState { is_alone: true, ..member.state.get() });
+    let mut task = LeaseTask::time_to_live(ID, true);
+    assert_eq!(task.step(true, &member), LeaseStep::AwaitApplied);
     assert_eq!(task.step(true, &member), LeaseStep::Answer(answer));
 }
 
