@@ -99,7 +99,7 @@ use std::time::Duration;
 /// Timeout of one test.
 const TEST_LIMIT: Duration = Duration::from_secs(120);
 /// Timeout of one test in the long form.
-const LONG_LIMIT: Duration = Duration::from_secs(4500);
+const LONG_LIMIT: Duration = Duration::from_secs(5400);
 /// Maximum number of clusters that run at the same time.
 const CLUSTERS_MAX: usize = 3;
 
