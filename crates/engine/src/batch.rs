@@ -15,7 +15,7 @@ use bytes::Bytes;
 use prost::Message;
 use quorate_api::record::{Fields, KeyValue};
 use quorate_state::backend::{Batch, BatchChange};
-use quorate_state::mvcc::{Change, ChangeKind, Changes, Previous};
+use quorate_state::mvcc::{Change, ChangeKind, Changes, KeyRange, Previous};
 use quorate_state::schema::{Bucket, RecordKey, Revision};
 
 use crate::database::DatabaseFault;
@@ -186,6 +186,25 @@ impl Draft {
 }
 
 impl Committed {
+    /// Returns how many more live keys the range has because of this batch's changes after revision
+    /// `after`, up to revision `up_to`. A version with number 1 creates a key, and every deletion in a
+    /// batch deletes a live key.
+    pub(crate) fn count_change(&self, range: KeyRange<'_>, after: i64, up_to: i64) -> i64 {
+        let is_between = |record: &&Record| {
+            let revision = record.at.revision.main;
+            after < revision && revision <= up_to && range.contains(&record.key)
+        };
+        let change_of = |record: &Record| match record.at.tombstone {
+            true => -1,
+            false => {
+                let fields = Fields::decode(&record.record)
+                    .expect("a record was decoded when its batch was decoded");
+                i64::from(fields.version == 1)
+            }
+        };
+        self.records.iter().filter(is_between).map(change_of).sum()
+    }
+
     /// Decodes a row of the log.
     pub(crate) fn decode(row: &tokio_postgres::Row) -> Result<Self, DatabaseFault> {
         let seq = row.get::<_, i64>(0).cast_unsigned();

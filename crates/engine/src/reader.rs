@@ -8,10 +8,9 @@
 //! | request | statements | rows read by the database |
 //! |---|---|---|
 //! | one key | 1, or none if the key is in the tail | 1 |
-//! | first page of a range, in key order | 1, and 1 for the count if there are more keys | the limit, and the range for the count |
-//! | further pages at the same revision | 1 | the limit |
+//! | page of a range, in key order | 1 | the limit |
 //! | range with filters or another sort order | 1 | the range |
-//! | count | 1 | the range |
+//! | count of a range, also for a page | 1, or none if the count is known ([`Counts`]) | the range |
 //!
 //! # Invariants
 //!
@@ -111,7 +110,7 @@ impl TableReader {
             Err(refusal) => return Ok(Err(refusal.into())),
         };
         if query.count_only {
-            let count = self.count(query.range(), revision).await?;
+            let count = self.count(query, revision, position).await?;
             let (revision, kvs, more) = (position.revision, Vec::new(), false);
             return Ok(Ok(RangeResult { revision, kvs, more, count }));
         }
@@ -137,10 +136,7 @@ impl TableReader {
             Err(MvccError::Fault(fault)) => return Err(fault.into()),
         };
         if is_cut {
-            result.count = match self.counts.get(query, revision, position.restarts) {
-                Some(count) => count,
-                None => self.count(query.range(), revision).await?,
-            };
+            result.count = self.count(query, revision, position).await?;
             self.counts.note_page(query, revision, position.restarts, &result);
         }
         Ok(Ok(result))
@@ -250,9 +246,18 @@ impl TableReader {
     }
 
     /// Returns the number of keys of a range that were live at a revision.
-    async fn count(&self, range: KeyRange<'_>, revision: i64) -> Result<i64, ReadFault> {
+    async fn count(
+        &self,
+        query: &RangeQuery,
+        revision: i64,
+        position: Position,
+    ) -> Result<i64, ReadFault> {
+        let range = query.range();
         if let KeyRange::One(key) = range {
             return Ok(i64::from(self.version_at(key, revision).await?.is_some()));
+        }
+        if let Some(count) = self.counts.get(query, revision, position.restarts, &self.tail) {
+            return Ok(count);
         }
         let (overlaid, _) = self.tail.overlay(range, Some(revision));
         let keys: Vec<&[u8]> = overlaid.iter().map(|overlaid| &overlaid.key[..]).collect();
@@ -264,7 +269,9 @@ impl TableReader {
             .ok_or_else(no_progress)?;
         check_compaction(row.get(1), revision)?;
         let live = overlaid.iter().filter(|overlaid| overlaid.live.is_some()).count();
-        Ok(row.get::<_, i64>(0) + i64::try_from(live).unwrap_or(i64::MAX))
+        let count = row.get::<_, i64>(0) + i64::try_from(live).unwrap_or(i64::MAX);
+        self.counts.note(query, revision, position.restarts, count);
+        Ok(count)
     }
 
     async fn compacted(&self) -> Result<i64, ReadFault> {

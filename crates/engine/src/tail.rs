@@ -190,20 +190,29 @@ impl Tail {
     /// Returns the batch that contains `revision` and all later batches, or `None` if the tail begins
     /// after `revision`.
     pub(crate) fn since(&self, revision: i64) -> Option<Vec<Arc<Committed>>> {
-        let inner = self.inner.read();
-        if revision > inner.position.revision {
-            return Some(Vec::new());
-        }
-        if revision < inner.first_revision {
-            return None;
-        }
-        let at = inner.batches.partition_point(|batch| batch.last_revision < revision);
-        Some(inner.batches.range(at..).cloned().collect())
+        self.inner.read().since(revision)
     }
 
     /// Returns whether the tail contains all changes from a revision on.
     pub(crate) fn contains(&self, revision: i64) -> bool {
         self.inner.read().first_revision <= revision
+    }
+
+    /// Returns how many more live keys the range has at revision `up_to` than at revision `after`. Returns
+    /// `None` if the tail does not contain all changes in between, or if the number of restarts of the
+    /// replica is not `restarts`.
+    pub(crate) fn count_change(
+        &self,
+        range: KeyRange<'_>,
+        after: i64,
+        up_to: i64,
+        restarts: u64,
+    ) -> Option<i64> {
+        let batches = {
+            let inner = self.inner.read();
+            (inner.position.restarts == restarts).then(|| inner.since(after + 1))??
+        };
+        Some(batches.iter().map(|batch| batch.count_change(range, after, up_to)).sum())
     }
 
     /// Returns the keys of a range that have a version in the tail at `revision`, in key order,
@@ -232,6 +241,17 @@ impl Tail {
 }
 
 impl Inner {
+    fn since(&self, revision: i64) -> Option<Vec<Arc<Committed>>> {
+        if revision > self.position.revision {
+            return Some(Vec::new());
+        }
+        if revision < self.first_revision {
+            return None;
+        }
+        let at = self.batches.partition_point(|batch| batch.last_revision < revision);
+        Some(self.batches.range(at..).cloned().collect())
+    }
+
     fn at(&self, key: &[u8], revision: i64) -> Option<Overlaid> {
         let (key, versions) = self.index.get_key_value(key)?;
         overlaid(key, versions, revision)

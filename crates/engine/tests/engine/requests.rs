@@ -118,6 +118,35 @@ async fn a_limit_truncates_the_page_but_not_the_count() {
     engine.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_database_counts_a_range_once_although_its_keys_change() {
+    let Some(postgres) = shared() else { return };
+    let proxy = Proxy::start(postgres.port()).await;
+    let engine = start_one(&postgres.url_through(proxy.port, "counts")).await;
+    for number in 0..20 {
+        put_at(&engine, &format!("k{number:02}"), "v").await;
+    }
+    proxy.set_faults(vec![Fault { text: "SELECT count(*)", action: Action::Count, period: 1 }]);
+    let page = RangeQuery { limit: 3, ..range_of("k", b"l") };
+    let count = RangeQuery { count_only: true, ..range_of("k", b"l") };
+    assert_eq!(read(&engine, &page).await.unwrap().count, 20);
+    let first = engine.status().revision;
+    for round in 0..10 {
+        put_at(&engine, &format!("new{round}"), "outside the range").await;
+        put_at(&engine, "k19", "changed").await;
+        put_at(&engine, &format!("k1{round}x"), "created").await;
+        propose(&engine, delete(&format!("k1{round}x"), b"")).await.unwrap();
+        propose(&engine, delete(&format!("k0{round}"), b"")).await.unwrap();
+        assert_eq!(read(&engine, &page).await.unwrap().count, 19 - round, "round {round}");
+        assert_eq!(read(&engine, &count).await.unwrap().count, 19 - round, "round {round}");
+        wait_written(&engine).await;
+    }
+    let old = RangeQuery { revision: first, ..page };
+    assert_eq!(read(&engine, &old).await.unwrap().count, 20);
+    assert_eq!(proxy.injected(), 1, "statements that counted the range");
+    engine.stop().await;
+}
+
 pub(crate) async fn wait_written(engine: &Engine) {
     eventually("the tables catch up", async || engine.status().backlog_batches == 0).await;
 }
