@@ -18,10 +18,8 @@ use http_body::{Body, Frame};
 use prost::Message;
 use quorate_api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use quorate_state::units::LeaseId;
-use tokio_stream::Stream;
 use tokio_util::sync::ReusableBoxFuture;
 use tonic::Status;
-use tonic::codec::Streaming;
 
 use crate::calls::access::client_by;
 use crate::calls::asked::Asks as _;
@@ -30,7 +28,7 @@ use crate::calls::client_body::ClientBody;
 use crate::calls::request_body::RequestBody;
 use crate::calls::spans;
 use crate::calls::status::status;
-use crate::calls::streams::{self, Api};
+use crate::calls::streams::{self, Api, Requests};
 use quorate_grpc::ending::Ending;
 use quorate_grpc::framing::put_message;
 use quorate_grpc::head::requires_leader;
@@ -78,7 +76,7 @@ type Renewed = Result<LeaseKeepAliveResponse, Status>;
 
 /// One client's keep-alive stream, as a response body.
 struct Session {
-    requests: Streaming<LeaseKeepAliveRequest>,
+    requests: Requests<LeaseKeepAliveRequest>,
     /// The client that opened the stream. Its permissions are checked for each renewal.
     client: Arc<Client>,
     info: Arc<ServerInfo>,
@@ -109,7 +107,7 @@ impl Session {
                     return Poll::Ready(status);
                 }
             }
-            match Pin::new(&mut self.requests).poll_next(cx) {
+            match self.requests.poll_next(cx) {
                 Poll::Ready(Some(Ok(request))) => {
                     if let Some(account) = &self.client.account {
                         request.note(account);

@@ -24,8 +24,6 @@ use quorate_api::etcdserverpb::WatchRequest;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_state::watch::{HeaderFields, WatchStream};
 use tokio::time::{Interval, MissedTickBehavior};
-use tokio_stream::Stream;
-use tonic::codec::Streaming;
 use tonic::{Code, Status};
 
 use crate::calls::access::client_by;
@@ -36,7 +34,7 @@ use crate::calls::large_reply::{COUNTED_BYTES_MIN, hold};
 use crate::calls::request_body::RequestBody;
 use crate::calls::spans;
 use crate::calls::status::status;
-use crate::calls::streams::{self, Api};
+use crate::calls::streams::{self, Api, Requests};
 use quorate_grpc::ending::Ending;
 use quorate_grpc::framing::put_message;
 use quorate_grpc::head::requires_leader;
@@ -111,7 +109,7 @@ struct Session {
     client: Client,
     access_control: Arc<AccessControl>,
     /// `None` after the client has closed its side of the stream. Events are still sent.
-    requests: Option<Streaming<WatchRequest>>,
+    requests: Option<Requests<WatchRequest>>,
     info: Arc<ServerInfo>,
     store: Arc<dyn DataStore>,
     progress: Interval,
@@ -128,7 +126,7 @@ impl Session {
         while self.stream.accepts_requests()
             && let Some(requests) = &mut self.requests
         {
-            match Pin::new(requests).poll_next(cx) {
+            match requests.poll_next(cx) {
                 Poll::Ready(Some(Ok(request))) => self.take_request(request),
                 Poll::Ready(None) => self.requests = None,
                 Poll::Ready(Some(Err(failure))) => {
