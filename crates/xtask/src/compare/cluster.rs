@@ -31,9 +31,13 @@ impl Cluster {
         Self::begin(Server::founders(side, programs, count)?)
     }
 
-    /// Starts a single member that requires client certificates.
-    pub(super) fn start_secured(side: &Side, programs: &Programs) -> Result<Self, String> {
-        let mut members = Server::founders(side, programs, 1)?;
+    /// Starts the members of a new cluster, which require client certificates and use TLS among each other.
+    pub(super) fn start_secured(
+        side: &Side,
+        programs: &Programs,
+        count: usize,
+    ) -> Result<Self, String> {
+        let mut members = Server::founders(side, programs, count)?;
         members.iter_mut().try_for_each(Server::secure)?;
         Self::begin(members)
     }

@@ -127,19 +127,26 @@ impl Server {
         })
     }
 
-    /// Makes the server require client certificates once it is started again.
+    /// Makes the server require client certificates, and use TLS to other members, once it is started again.
     pub(super) fn secure(&mut self) -> Result<(), String> {
         let folder =
             self.tools.certificates.clone().ok_or("no certificates have been generated")?;
         self.secured = Some((folder, free_address()?));
+        self.initial_cluster = self.initial_cluster.replace("=http://", "=https://");
         Ok(())
     }
 
     /// Returns the TLS flags for the process.
     fn security(&self) -> Vec<OsString> {
         let Some((folder, health)) = &self.secured else { return Vec::new() };
-        let flags =
-            [("--cert-file", "server"), ("--key-file", "server.key"), ("--trusted-ca-file", "ca")];
+        let flags = [
+            ("--cert-file", "server"),
+            ("--key-file", "server.key"),
+            ("--trusted-ca-file", "ca"),
+            ("--peer-cert-file", "server"),
+            ("--peer-key-file", "server.key"),
+            ("--peer-trusted-ca-file", "ca"),
+        ];
         let files = flags.iter().flat_map(|(flag, name)| [flag.into(), folder.join(name).into()]);
         let health = format!("--listen-metrics-urls=http://{health}").into();
         files.chain(["--client-cert-auth".into(), health]).collect()
@@ -162,7 +169,7 @@ impl Server {
     pub(super) fn spawn(&mut self) -> Result<(), String> {
         let scheme = if self.secured.is_some() { "https" } else { "http" };
         let (client, peer) =
-            (format!("{scheme}://{}", self.client), format!("http://{}", self.peer));
+            (format!("{scheme}://{}", self.client), format!("{scheme}://{}", self.peer));
         let mut command = Command::new(&self.program);
         // Environment variables for tests or other servers must not reach these servers.
         for (name, _) in std::env::vars_os() {

@@ -73,15 +73,18 @@ pub(super) enum Place {
     Leader,
     /// A follower of three members.
     Follower,
+    /// The leader of three members that require client certificates and use TLS among each other.
+    SecuredLeader,
 }
 
 impl Place {
     fn start(self, side: &Side, programs: &Programs) -> Result<Cluster, String> {
         match self {
             Self::Alone => Cluster::start(side, programs, 1),
-            Self::Secured => Cluster::start_secured(side, programs),
+            Self::Secured => Cluster::start_secured(side, programs, 1),
+            Self::SecuredLeader => Cluster::start_secured(side, programs, 3),
             Self::Guarded => Cluster::start(side, programs, 1)?.guarded(),
-            Self::GuardedAndSecured => Cluster::start_secured(side, programs)?.guarded(),
+            Self::GuardedAndSecured => Cluster::start_secured(side, programs, 1)?.guarded(),
             Self::Proxy => Cluster::start(side, programs, 1)?.proxied(),
             Self::Leader | Self::Follower => Cluster::start(side, programs, 3),
         }
@@ -93,14 +96,14 @@ impl Place {
             Self::Alone | Self::Secured | Self::Guarded | Self::GuardedAndSecured | Self::Proxy => {
                 true
             }
-            Self::Leader | Self::Follower => false,
+            Self::Leader | Self::Follower | Self::SecuredLeader => false,
         }
     }
 
     /// Returns whether clients must present certificates.
     pub(super) const fn asks_for_certificates(self) -> bool {
         match self {
-            Self::Secured | Self::GuardedAndSecured => true,
+            Self::Secured | Self::GuardedAndSecured | Self::SecuredLeader => true,
             Self::Alone | Self::Guarded | Self::Proxy | Self::Leader | Self::Follower => false,
         }
     }
@@ -114,7 +117,8 @@ impl Place {
             | Self::Guarded
             | Self::GuardedAndSecured
             | Self::Proxy
-            | Self::Leader => cluster.leader()?,
+            | Self::Leader
+            | Self::SecuredLeader => cluster.leader()?,
         };
         Ok(cluster.service(position))
     }
@@ -539,6 +543,26 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["range", "--clients", "100"],
         total: 80_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.25))],
+    },
+    Case {
+        name: "cluster-tls-kubernetes-60",
+        work: "Kubernetes API server, 60 requests a second, mutual TLS",
+        place: Place::SecuredLeader,
+        by: Generator::Bench,
+        is_filled: false,
+        args: &["kubernetes", "--keys", "1000", "--clients", "20", "--rate", "60"],
+        total: 1_800,
+        figures: &[(Figure::CpuPerOperation, Some(0.25))],
+    },
+    Case {
+        name: "cluster-tls-kubernetes-1000",
+        work: "Kubernetes API server, 1,000 requests a second, mutual TLS",
+        place: Place::SecuredLeader,
+        by: Generator::Bench,
+        is_filled: false,
+        args: &["kubernetes", "--keys", "1000", "--clients", "100", "--rate", "1000"],
+        total: 20_000,
         figures: &[(Figure::CpuPerOperation, Some(0.25))],
     },
 ];
