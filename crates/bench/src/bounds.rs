@@ -54,7 +54,7 @@ pub(crate) fn check(cli: &Cli) -> Result<(), BenchError> {
     if in_flight > FLIGHT_BYTES_MAX {
         let text = format!(
             "{clients} clients with keys of {key_size} and values of {value_size} bytes have {in_flight} bytes in \
-             flight; the maximum is {FLIGHT_BYTES_MAX}: use fewer --clients"
+             flight; the maximum is {FLIGHT_BYTES_MAX}: reduce --clients"
         );
         return Err(BenchError::Usage(text));
     }

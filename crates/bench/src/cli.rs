@@ -125,7 +125,7 @@ const OPTIONS: &[Flag] = &[
     },
     text("cacert", "", "Certificates of trusted authorities [variable: ETCDCTL_CACERT]"),
     text("cert", "", "Client certificate [variable: ETCDCTL_CERT]"),
-    text("key", "", "Private key of the certificate [variable: ETCDCTL_KEY]"),
+    text("key", "", "Private key of the client certificate [variable: ETCDCTL_KEY]"),
     Flag::bool(
         "insecure-skip-tls-verify",
         "Do not verify server certificates [variable: ETCDCTL_INSECURE_SKIP_TLS_VERIFY]",
@@ -158,7 +158,7 @@ const OPTIONS: &[Flag] = &[
     Flag::uint("key-size", "16", "Length of a key in bytes"),
     text("prefix", "bench/", "Prefix of the keys"),
     Flag::uint("value-size", "256", "Length of a value in bytes"),
-    Flag::uint("seed", "1", "Seed of keys and values"),
+    Flag::uint("seed", "1", "Seed of the random keys and values"),
     Flag {
         name: "pid",
         short: None,

@@ -99,7 +99,7 @@ struct Session<'a> {
 impl<'a> Session<'a> {
     fn new(options: &'a Options) -> Result<Self, BenchError> {
         if options.clients == 0 || options.connections == 0 || options.threads == 0 {
-            let text = "clients, connections and threads must be at least 1";
+            let text = "--clients, --connections and --threads must be at least 1";
             return Err(BenchError::Usage(text.to_owned()));
         }
         let endpoints = options.security().endpoints(&options.endpoints)?;
@@ -156,7 +156,7 @@ impl<'a> Session<'a> {
 
     fn list(&self, args: &ListArgs) -> Result<Report, BenchError> {
         if args.span > self.keys.count {
-            return Err(BenchError::Usage("the span is larger than the number of keys".to_owned()));
+            return Err(BenchError::Usage("--span must not exceed --keys".to_owned()));
         }
         let mut shape = ListShape {
             span: args.span,

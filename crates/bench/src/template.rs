@@ -25,8 +25,9 @@ impl KeySpace {
     pub(crate) fn new(prefix: &str, key_bytes: usize, count: u64) -> Result<Self, BenchError> {
         let needed = prefix.len() + count.max(1).to_string().len();
         if key_bytes < needed {
-            let text =
-                format!("{count} keys need a key size of at least {needed} or a shorter prefix");
+            let text = format!(
+                "{count} keys need a --key-size of at least {needed} or a shorter --prefix"
+            );
             return Err(BenchError::Usage(text));
         }
         let digits = key_bytes - prefix.len();

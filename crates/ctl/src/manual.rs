@@ -16,7 +16,7 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
          sends each request to a server in --endpoints, and to the next one if that server does not respond. It works \
          with etcd and with Quorate.",
         "Commands, flags, output and exit codes are the same as in etcdctl 3.7, so existing scripts work unchanged. \
-         Command names may be abbreviated as long as they are unambiguous.",
+         Command names may be abbreviated if they remain unambiguous.",
     ],
     environment: &[
         "Every global option can also be set by an environment variable, whose name is ETCDCTL_ followed by the option's \
@@ -25,7 +25,7 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
     ],
     exits: &[
         ("0", "The command succeeded."),
-        ("1", "The cluster refused the request, or an error occurred that has no other code."),
+        ("1", "The cluster refused the request, or an error without a code of its own occurred."),
         ("2", "No connection to a server could be established."),
         ("3", "Standard input is malformed."),
         ("4", "The options cannot be combined."),

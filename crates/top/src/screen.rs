@@ -149,7 +149,7 @@ fn tabs(view: &View) -> Line {
         line.push(style, format!(" {} {} ", at + 1, pane.name()));
     }
     if !view.filter.is_empty() {
-        line.push(Style::Warning, format!("  only with {}", view.filter));
+        line.push(Style::Warning, format!("  filter: {}", view.filter));
     }
     line
 }

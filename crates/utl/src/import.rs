@@ -41,7 +41,7 @@ An interrupted import can be repeated. Until it has succeeded, no server uses th
 
 fn run(session: &Session) -> Result<(), Failure> {
     let [path, url] =
-        session.arguments("import requires a snapshot and the URL of a database as arguments")?;
+        session.arguments("import requires a snapshot and a database URL as arguments")?;
     let database = DatabaseUrl::parse(&url, |name| std::env::var(name).ok())
         .map_err(|error| Failure::arguments(error.to_string()))?;
     let fields = [("path", path.clone()), ("database", format!("{database:?}"))];

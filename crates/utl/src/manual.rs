@@ -10,10 +10,10 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
     name: "quorate-utl",
     program: "quorate utl",
     alias: Some("etcdutl"),
-    summary: "inspect the files of a member, and restore snapshots",
+    summary: "inspect a member's files, and restore snapshots",
     description: &[
-        "Works on files rather than servers: data directories of stopped members, and snapshots. It reads the files \
-         of Quorate and of etcd.",
+        "Works on files rather than servers: data directories of stopped members, and snapshots. It reads files \
+         written by Quorate or by etcd.",
         "Only snapshot restore, recover with --yes, defrag and migrate write files, and import writes to a database; \
          all other commands only read files. Commands that also exist in etcdutl 3.7 have the same flags, output and exit codes as in etcdutl.",
     ],

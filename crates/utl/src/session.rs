@@ -23,7 +23,7 @@ pub(crate) const GLOBAL_FLAGS: &[Flag] = &[
         "timeout",
         "0s",
         "how long to wait for a file that a running member has open (0s waits forever); without this flag, the file is \
-         refused at once",
+         refused immediately",
     ),
 ];
 

@@ -324,7 +324,7 @@ async fn the_screen_is_redrawn_when_its_size_changes(kind: Kind) {
     terminal.types("2");
     sees(&terminal, "APPLIED").await;
     terminal.types("5/nodes\r");
-    sees(&terminal, "only with nodes").await;
+    sees(&terminal, "filter: nodes").await;
     terminal.types("h");
     sees(&terminal, "reverse the order").await;
     terminal.types("x/");

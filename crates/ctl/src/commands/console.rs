@@ -18,7 +18,7 @@ is the same command. etcdctl has no such command, but this one works with etcd 3
 The console is a client of the cluster and has no permissions of its own. If authentication is enabled, each person logs
 in on the page as a user and has the permissions of that user; --user, --password and --auth-jwt-token are refused. If
 authentication is disabled, the console can be used only on a loopback address, or with client certificates
-(--trusted-ca-file). In this case, a page on a loopback address also needs a secret if the console connects to the
+(--trusted-ca-file). On a loopback address, the page then also requires a secret if the console connects to the
 cluster with a client certificate (--cert) or over a Unix socket, or if --allowed-hosts names a proxy. The address that
 the command prints contains this secret.
 

@@ -32,7 +32,7 @@ use crate::session::Session;
 
 pub(crate) const DIFF: Command = Command {
     usage: "diff [options] [<destination endpoints>]",
-    short: "Lists the keys that differ between two clusters, or a cluster and a snapshot",
+    short: "Lists the keys that differ between two clusters, or between a cluster and a snapshot",
     long: LONG,
     group: Some(group::UTILITY),
     flags: FLAGS,
@@ -70,7 +70,7 @@ const FLAGS: &[Flag] = &[
         ..destination::PREFIX
     },
     Flag {
-        usage: "compare with keys that have no prefix in the destination",
+        usage: "compare with destination keys from which --prefix was removed",
         ..destination::NO_PREFIX
     },
     destination::CERT,

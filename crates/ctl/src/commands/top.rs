@@ -19,11 +19,11 @@ members' /metrics, if they serve /metrics on their client URLs. Request latencie
 --metrics=extensive. \"-\" marks a value that a member does not report.
 
 The load on the cluster is small. Each refresh requests the status, the member list and the metrics of every member. Leases
-are listed every 10s, or every 120s if there are more than 10000. Keys are counted by prefix, exactly, with small
+are listed every 10s, or every 120s if there are more than 10000. Keys are counted exactly, by prefix, with small
 requests. Each pause between requests is ten times as long as the previous response took, and each pause between complete counts
 is ten times as long as the count. Sizes are estimated from the keys read for the count. Write rates come from a
-watch, which pauses for up to 5s after it has received 5000 changes or 1 MiB within one interval. For the
-watch, a user needs permission to read the keys of --prefix.",
+watch, which pauses for up to 5s after it has received 5000 changes or 1 MiB within one interval. The
+watch requires permission to read all keys under --prefix.",
     group: Some(group::MAINTENANCE),
     flags: quorate_top::FLAGS,
     is_own: true,

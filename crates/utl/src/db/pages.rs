@@ -14,7 +14,7 @@ use crate::soundness::check_pages;
 
 pub(super) const PAGES: Command = Command {
     usage: "pages <filename>",
-    short: "Lists the pages of a file with their types, numbers of items and numbers of overflow pages",
+    short: "Lists the pages of a file with their types, item counts and overflow page counts",
     run: Some(pages),
     ..Command::EMPTY
 };

@@ -236,7 +236,7 @@ fn statements(directories: &[Directory], plan: &Plan) -> Vec<(&'static str, Stri
     says.push((
         "chosen",
         format!(
-            "{}, which has the most up-to-date log of the sound directories: entry {index} of term {term}",
+            "{}, which has the most up-to-date log of all sound directories: it ends with entry {index} of term {term}",
             chosen.path.display()
         ),
     ));
@@ -322,7 +322,7 @@ fn kept(outcome: &Outcome) -> Vec<String> {
     let alarms: Vec<String> = outcome.alarms.iter().map(alarm).collect();
     let alarms = match alarms.is_empty() {
         true => "no alarms".to_owned(),
-        false => format!("alarms, until they are disarmed: {}", alarms.join(", ")),
+        false => format!("alarms, active until disarmed: {}", alarms.join(", ")),
     };
     vec![
         format!(
