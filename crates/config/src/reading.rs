@@ -219,7 +219,7 @@ impl Reading<'_> {
     fn warn_of_inert(&mut self, draft: &Draft) {
         const INERT: [(&str, &str); 1] = [(
             "backend-bbolt-freelist-type",
-            "free pages are tracked in one way only; files of both types can be read",
+            "free pages are always tracked in the same way; files with either free list type can be read",
         )];
         for (flag, reason) in INERT {
             if draft.explicit.contains(flag) {

@@ -65,7 +65,7 @@ impl Attempts {
             }
         };
         let busy = || {
-            Refusal::new(Kind::Busy, "too many logins for this user or from this address")
+            Refusal::new(Kind::Busy, "too many login attempts for this user or from this address")
                 .advising("Try again in a few seconds.")
         };
         timeout(WAIT_MAX, turn).await.map_err(|_| busy())?;

@@ -123,7 +123,7 @@ fn host_of<B>(request: &Request<B>) -> Result<Authority, Refusal> {
 fn check_origin(headers: &HeaderMap, host: &Authority) -> Result<(), Refusal> {
     let refused = || {
         Refusal::new(Kind::RefusedOrigin, "the request was made by another site")
-            .advising("Open the console itself; other sites cannot use it.")
+            .advising("Use the console's own page; other sites cannot send requests to it.")
     };
     for origin in headers.get_all(ORIGIN) {
         let origin = origin.to_str().map_err(|_| refused())?;

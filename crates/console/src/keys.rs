@@ -61,7 +61,7 @@ impl Large {
 pub(crate) const SEPARATOR_BYTES_MAX: usize = 16;
 
 pub(crate) fn wrong_separator() -> Refusal {
-    let text = format!("\"separator\" must have from 1 to {SEPARATOR_BYTES_MAX} bytes");
+    let text = format!("\"separator\" must be from 1 to {SEPARATOR_BYTES_MAX} bytes long");
     Refusal::bad_request(text)
 }
 

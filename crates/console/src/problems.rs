@@ -227,7 +227,7 @@ fn of_cluster(report: &Report, found: &mut Vec<Problem>) {
             QUORUM_AT_RISK,
             Severity::Critical,
             "The loss of one more member stops the cluster".to_owned(),
-            "Save a snapshot now, and bring back the members that are down before any other change.",
+            "Save a snapshot now, and bring back the members that are down before you change anything else.",
         ));
     }
     let mut versions: Vec<&str> = Vec::new();

@@ -64,7 +64,7 @@ pub(crate) fn start(
             // since then.
             Err(failure) => {
                 quorate_telemetry::log::error!(
-                    "the console cannot create a client of the cluster",
+                    "the console cannot create a client for the cluster",
                     "error" = failure.message.unwrap_or_default()
                 );
                 return;

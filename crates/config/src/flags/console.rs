@@ -8,7 +8,7 @@ pub(super) const LISTEN_CONSOLE_URL: Flag = flag(
     MEMBER,
     "listen-console-url",
     Urls(|d| &mut d.config.listen_console_urls),
-    "Comma-separated URLs on which to serve the web console; none if empty. Plain http only on loopback addresses.",
+    "Comma-separated URLs on which to serve the web console; none if empty. Plain http requires loopback addresses.",
 );
 
 pub(super) const CONSOLE_ALLOW_WRITES: Flag = flag(

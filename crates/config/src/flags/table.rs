@@ -26,7 +26,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "snapshot-catchup-entries",
         Uint64(|d| &mut d.config.snapshot_catchup_entries),
-        "Number of log entries before a snapshot to keep in memory for lagging followers.",
+        "Number of log entries preceding a snapshot that stay in memory for lagging followers.",
     ),
     flag(
         MEMBER,
@@ -335,14 +335,14 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "discovery-user",
         Text(|d| &mut d.config.discovery.user),
-        "NAME or NAME:PASSWORD for the login to the discovery cluster.",
+        "User name for the discovery cluster, as NAME or NAME:PASSWORD.",
     )
     .file_key("discovery-config.client.auth.username"),
     flag(
         CLUSTERING,
         "discovery-password",
         Text(|d| &mut d.config.discovery.password),
-        "Password for the login to the discovery cluster.",
+        "Password for the discovery cluster.",
     )
     .file_key("discovery-config.client.auth.password"),
     flag(
@@ -406,7 +406,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "key-file",
         Text(|d| &mut d.config.security.client.key_file),
-        "PEM file with the private key of that certificate.",
+        "PEM file with the private key for the certificate of the client listeners.",
     )
     .file_key("client-transport-security.key-file"),
     flag(
@@ -434,14 +434,14 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "client-cert-allowed-hostname",
         Texts(|d| &mut d.config.security.client.allowed_hostnames),
-        "Comma-separated host names; the certificate of a client must be valid for one of them.",
+        "Comma-separated host names; a client's certificate must be valid for one of them.",
     )
     .file_key("client-transport-security.allowed-hostname"),
     flag(
         SECURITY,
         "client-crl-file",
         Text(|d| &mut d.config.security.client.crl_file),
-        "Revocation list for client certificates, DER or PEM.",
+        "DER or PEM file with the revocation list for client certificates.",
     ),
     flag(
         SECURITY,
@@ -510,7 +510,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "peer-cert-allowed-hostname",
         Texts(|d| &mut d.config.security.peer.allowed_hostnames),
-        "Comma-separated host names; the certificate of a peer must be valid for one of them.",
+        "Comma-separated host names; a peer's certificate must be valid for one of them.",
     )
     .file_key("peer-transport-security.allowed-hostname"),
     flag(
@@ -530,7 +530,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "peer-crl-file",
         Text(|d| &mut d.config.security.peer.crl_file),
-        "Revocation list for peer certificates, DER or PEM.",
+        "DER or PEM file with the revocation list for peer certificates.",
     ),
     flag(
         SECURITY,
@@ -647,7 +647,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MONITORING,
         "distributed-tracing-instance-id",
         Text(|d| &mut d.config.tracing.instance_id),
-        "Instance id of this member in the spans, which must be unique; not sent if empty.",
+        "Instance id of this member in the spans; it must be unique, and is not sent if empty.",
     ),
     flag(
         MONITORING,
@@ -659,7 +659,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MONITORING,
         "audit-log",
         Text(|d| &mut d.audit_log),
-        "Audit log, with a line of JSON for each call: a file, stderr or stdout; none if empty.",
+        "Output of the audit log (one line of JSON for each call): a file, stderr or stdout; none if empty.",
     ),
     flag(
         MONITORING,

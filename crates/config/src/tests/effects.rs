@@ -36,7 +36,7 @@ const SHOWN: &[(&str, Effect)] = &[
     ("quota-headroom-bytes", Test("tests/tests/blackbox/quota.rs", "headroom_is_reserved_for_operations_that_free_space")),
     ("quota-warning-percent", Test("tests/tests/blackbox/quota.rs", "a_full_store_disarms_its_alarm_if_a_flag_permits_it")),
     ("quota-disarm-percent", Test("tests/tests/blackbox/quota.rs", "a_full_store_disarms_its_alarm_if_a_flag_permits_it")),
-    ("backend-bbolt-freelist-type", Nothing("free pages are tracked in one way only, which is logged")),
+    ("backend-bbolt-freelist-type", Nothing("free pages are always tracked in the same way, which is logged")),
     ("memory-mlock", Test("tests/tests/blackbox/settings.rs", "the_backend_file_is_locked_in_memory")),
     ("max-txn-ops", Test("tests/tests/blackbox/flags.rs", "flag_values_are_parsed_as_in_etcd")),
     ("max-request-bytes", Test("tests/tests/blackbox/requests.rs", "a_request_of_the_maximum_size_is_accepted")),
