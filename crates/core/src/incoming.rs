@@ -127,7 +127,7 @@ impl Snapshot {
         let ConfState { voters, learners, voters_outgoing, .. } = &named.conf_state;
         let mut members = voters.iter().chain(learners).chain(voters_outgoing);
         if !members.any(|id| *id == own) {
-            return Err(Refused::Unfit("its configuration does not name this member"));
+            return Err(Refused::Unfit("its configuration does not contain this member"));
         }
         Ok(Self { message, named })
     }

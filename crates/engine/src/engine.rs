@@ -344,7 +344,7 @@ impl Engine {
         }
         *overtaken += 1;
         if *overtaken == OVERTAKEN_MAX {
-            return Err(DatabaseFault::Unread("compactions overtook every attempt").into());
+            return Err(DatabaseFault::Unread("the revision was compacted every time").into());
         }
         self.barrier().await?;
         Ok(None)
@@ -559,7 +559,7 @@ impl Engine {
             }
             (None, Some(id)) => self.look_here(term, LeaseId(id)).await,
             (None, None) => {
-                Err(EngineError::Malformed("the question contains no request".to_owned()))
+                Err(EngineError::Malformed("the forwarded message contains no request".to_owned()))
             }
         };
         match answered {

@@ -12,10 +12,10 @@ pub enum Indexed {
     #[error("a key")]
     Key,
     /// The name of a user.
-    #[error("the name of a user")]
+    #[error("a user name")]
     UserName,
     /// The name of a role.
-    #[error("the name of a role")]
+    #[error("a role name")]
     RoleName,
 }
 

@@ -67,7 +67,7 @@ impl Rounds {
             mpsc::error::TrySendError::Closed(_) => EngineError::Stopped,
         })?;
         receiver.await.map_err(|_| {
-            EngineError::Database(DatabaseFault::Unread("the log of requests is unavailable"))
+            EngineError::Database(DatabaseFault::Unread("the request log could not be read"))
         })
     }
 }

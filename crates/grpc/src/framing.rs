@@ -71,7 +71,7 @@ pub fn with_head(message: &[u8]) -> Bytes {
 }
 
 /// The reason why the prefix of a member's message can always be written.
-const NOT_TOO_LONG: &str = "no message of a member is longer than 2 GiB";
+const NOT_TOO_LONG: &str = "no message from a member is longer than 2 GiB";
 
 /// Fills in the prefix of a message that was encoded after [`HEAD_BYTES`] reserved bytes.
 pub fn fill_head(mut wire: Vec<u8>) -> Result<Bytes, Status> {

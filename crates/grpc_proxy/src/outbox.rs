@@ -59,7 +59,7 @@ impl OutboxMessage {
         let has_id = self.watch_id != 0;
         let own = if has_id { int64::encoded_len(WATCH_ID_FIELD, &self.watch_id) } else { 0 };
         let head = message_head(own + self.shared.len());
-        chunk.put_slice(&head.expect("no message of a member is longer than 2 GiB"));
+        chunk.put_slice(&head.expect("no message from a member is longer than 2 GiB"));
         if has_id {
             int64::encode(WATCH_ID_FIELD, &self.watch_id, chunk);
         }

@@ -141,7 +141,7 @@ impl Dialer {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let tls = self.tls.as_ref().ok_or_else(|| {
-            io::Error::other("tls: neither a certificate nor authorities to trust are configured")
+            io::Error::other("tls: neither a certificate nor a trusted CA is configured")
         })?;
         let secured = tls.connect(host, stream).await.map_err(|error| match error {
             ConnectError::Handshake(source) => source,

@@ -133,7 +133,7 @@ fn boot_with(
     // Files of incomplete snapshots can be removed safely only now that the directory is locked. Before that, another
     // process might still have been receiving these snapshots.
     for path in snap::clean_up(&**disk, &dirs.snap())? {
-        log::info!("removed an unfinished file", "path" = path.display().to_string());
+        log::info!("removed an incomplete temporary file", "path" = path.display().to_string());
     }
     unknown_files::name_files(&**disk, &dirs);
     log::info!("opened the member's files", "known-peers" = booted.peers.len());

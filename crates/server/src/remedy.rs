@@ -40,9 +40,9 @@ pub(crate) fn after_log_fault(fault: &LogFault, id: u64, data_dir: &str) -> Stri
     match fault {
         LogFault::LogLost(_) => format!("this member must not vote again; {replace}"),
         LogFault::GroupLost(_) => format!(
-            "keep a copy of {data_dir}, which may have the only copy of those entries; to continue the \
-             cluster without them, {replace}; otherwise start this member with --force-new-cluster, and \
-             add the others again"
+            "keep a copy of {data_dir}, which may have the only copy of those entries; to give them \
+             up, {replace}; to keep them, start this member with --force-new-cluster, and add the \
+             others again"
         ),
     }
 }

@@ -257,7 +257,7 @@ impl Ending {
         match ended {
             Some(Ok(Err(error))) => error.into(),
             Some(Err(panic)) => Self::Failed(EngineError::Content(format!(
-                "a task of the sequencer has panicked: {panic}"
+                "a sequencer task has panicked: {panic}"
             ))),
             Some(Ok(Ok(()))) | None => Self::Replaced,
         }

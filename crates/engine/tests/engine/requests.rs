@@ -449,11 +449,11 @@ async fn a_key_that_the_database_cannot_index_is_refused() {
         (pb::InternalRaftRequest { txn: Some(txn), ..Default::default() }, "a key"),
         (
             pb::InternalRaftRequest { auth_role_add: Some(role), ..Default::default() },
-            "the name of a role",
+            "a role name",
         ),
         (
             pb::InternalRaftRequest { auth_user_add: Some(user), ..Default::default() },
-            "the name of a user",
+            "a user name",
         ),
     ] {
         let refused = engine.propose(request).await;

@@ -71,7 +71,7 @@ fn a_snapshot_for_another_member_or_from_an_unknown_sender_is_not_stored() {
             (named, with(1, 0, 3, &[1, 2]), 400, "this member cannot install the snapshot"),
             (named, with(1, 7, 0, &[1, 2]), 400, "this member cannot install the snapshot"),
             (named, with(1, 7, 4, &[1, 2]), 400, "index or term is missing"),
-            (named, with(1, 7, 3, &[1]), 400, "does not name this member"),
+            (named, with(1, 7, 3, &[1]), 400, "does not contain this member"),
             (named, other, 500, "mismatch member"),
         ] {
             let answer = post_snapshot(&two, head, &message, &[7; 100_000]).await;

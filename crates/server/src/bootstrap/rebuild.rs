@@ -176,7 +176,7 @@ pub(super) async fn rebuild(
     }
     rebuild::order(&**disk, dirs, reason).map_err(mark_error)?;
     for path in snap::clean_up(&**disk, &dirs.snap())? {
-        log::info!("removed an unfinished file", "path" = path.display().to_string());
+        log::info!("removed an incomplete temporary file", "path" = path.display().to_string());
     }
     let identity = Identity::from_metadata(contents.metadata.as_deref(), &config.name)
         .map_err(|refusal| BootError::refused(refusal, dirs))?;

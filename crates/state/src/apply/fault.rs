@@ -30,7 +30,7 @@ pub enum Fault {
     /// The log contains a password in plain text. Hashing it during apply would use a different
     /// salt on every member.
     #[error(
-        "entry {index} sets a password in plain text; only members before 3.5 write such entries"
+        "entry {index} sets a password in plain text; only etcd before 3.5 writes such entries"
     )]
     PlainPassword {
         /// The log index of the entry.

@@ -58,7 +58,7 @@ const FIRST_REVISION: u64 = 1;
 
 /// The log contains a password in plain text, which only members before 3.5 write.
 #[derive(Debug, thiserror::Error)]
-#[error("the password is in plain text; only members before 3.5 write plain-text passwords")]
+#[error("the password is in plain text; only etcd before 3.5 writes plain-text passwords")]
 pub struct PlainPassword;
 
 /// The result of a change. A change may be refused, or it may contain a plain-text password, which

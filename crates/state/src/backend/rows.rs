@@ -44,7 +44,7 @@ impl Rows {
     pub fn put(&mut self, bucket: Bucket, key: Bytes, value: Bytes) {
         assert!(
             bucket != Bucket::Key,
-            "records are not rows: otherwise the whole keyspace would be kept in memory"
+            "no row belongs to bucket `key`: otherwise the whole keyspace would be kept in memory"
         );
         self.buckets.entry(bucket).or_default().insert(key, value);
     }

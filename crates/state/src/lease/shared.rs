@@ -290,7 +290,7 @@ impl Leases {
                 }
                 assert!(
                     at <= now,
-                    "a lease is visited only when its deadline is due: otherwise every scan would visit all leases"
+                    "a lease is visited only at or after its deadline: otherwise every scan would visit all leases"
                 );
                 if expiry <= now {
                     expired.push(id);

@@ -81,7 +81,7 @@ impl Compactor {
     pub(super) fn schedule(&mut self, revision: i64) {
         assert!(
             self.jobs.back().is_none_or(|last| last.revision < revision),
-            "compactions are accepted in revision order: otherwise a later compaction's garbage would already be gone"
+            "compactions are accepted in revision order: otherwise a compaction would look for removed records"
         );
         self.jobs.push_back(Job { revision, stage: Stage::Gather { runs: Vec::new() } });
     }

@@ -143,7 +143,7 @@ pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<(Met
     let (meta, place) =
         current.ok_or_else(|| invalid(page_bytes, "magic, version or checksum is wrong"))?;
     if meta.txid.0 == u64::MAX {
-        return Err(invalid(page_bytes, "no transaction number is left"));
+        return Err(invalid(page_bytes, "the transaction numbers are exhausted"));
     }
     let pages = PageId(2).0..meta.high_water.0;
     if !pages.contains(&meta.root.0) {

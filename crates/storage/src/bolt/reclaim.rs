@@ -105,7 +105,7 @@ fn truncate(shared: &Shared) -> Result<u64> {
     let reach = older.into_iter().fold(meta.high_water, |reach, (_, mark)| reach.max(mark));
     assert!(
         reach >= meta.high_water,
-        "the file is truncated only after the durable state: otherwise committed pages would be lost"
+        "the file is truncated only beyond the durable state: otherwise committed pages would be lost"
     );
     let len = reach.0 * u64::from(meta.page_bytes);
     let cut = writer.file_bytes.saturating_sub(len);

@@ -83,7 +83,7 @@ pub async fn watch_own_state(
             Ok(Verdict::Bad { hash }) => {
                 findings += 1;
                 log::error!(
-                    "this member's state differs from the state of a quorum of the other members",
+                    "this member's state differs from the state on which a quorum of the other members agrees",
                     "local-member-id" = format!("{:x}", handles.info.id()),
                     "quorum-hash" = hash,
                     "findings" = findings
@@ -185,7 +185,7 @@ async fn disarm_alarm(handles: &Handles) {
     let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
     match handles.proposer.propose_as_member(request, RequestKind::Alarm).await {
         Ok(_) => log::warn!(
-            "disarmed the alarm against this member: it was rebuilt, and a quorum has the same state",
+            "disarmed the alarm against this member, which was rebuilt: a quorum has the same state",
             "local-member-id" = format!("{:x}", handles.info.id())
         ),
         Err(error) => log::warn!(

@@ -82,10 +82,10 @@ fn warn_of_rise(from: Version, to: Version) {
          directories",
         "from" = from,
         "to" = to,
-        "to-keep-it" = format!(
+        "prevention" = format!(
             "before the version rises, stop this member and start it with --hold-cluster-version={from}"
         ),
-        "way-back" = "lower the version one minor release at a time: run `ctl downgrade enable MINOR`, restart \
+        "rollback" = "lower the version one minor release at a time: run `ctl downgrade enable MINOR`, restart \
                       every member with --hold-cluster-version=MINOR or as etcd MINOR, and wait until the \
                       downgrade has ended"
     );
