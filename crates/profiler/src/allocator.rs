@@ -39,7 +39,7 @@ const FILTER_PLACES: usize = 1 << 16;
 // A counter must not overflow even if all samples map to the same slot.
 const _: () = assert!(
     heap::LIVE_MAX <= u16::MAX as usize,
-    "LIVE_MAX must fit in a counter of the filter, which would overflow otherwise"
+    "LIVE_MAX must fit in a filter counter: otherwise the counter could overflow"
 );
 
 /// The sampling state of a thread. It has no destructor, so it is available until the thread ends.

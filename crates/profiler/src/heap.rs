@@ -215,7 +215,7 @@ impl HeapProfile {
         if self.left_out > 0 {
             let lost = self.left_out;
             comments.push(format!(
-                "{lost} samples were lost: too many distinct stacks, or too many samples in use"
+                "{lost} samples were lost: too many distinct stacks, or too many samples of memory in use"
             ));
         }
         let profile = Profile {

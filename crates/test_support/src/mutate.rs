@@ -94,7 +94,7 @@ fn seeds_folder(target: &str) -> PathBuf {
 }
 
 fn write_samples(folder: &Path, samples: &[(&str, Vec<u8>)]) {
-    fs::create_dir_all(folder).expect("the folder of samples can be created");
+    fs::create_dir_all(folder).expect("the sample folder can be created");
     for (name, bytes) in samples {
         fs::write(folder.join(name), bytes).expect("a sample can be written");
     }

@@ -113,7 +113,7 @@ impl Histogram {
     fn new(bounds: Vec<u64>, scale: u64) -> Self {
         assert!(
             bounds.is_sorted(),
-            "the bounds of a histogram are in ascending order: otherwise observations would be counted in wrong \
+            "the bounds of a histogram are in ascending order: otherwise observations would be counted in the wrong \
              buckets"
         );
         let buckets = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();

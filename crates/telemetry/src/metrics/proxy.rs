@@ -63,7 +63,7 @@ impl ProxyMetrics {
         );
         let owned_keys = gauge("quorate_grpc_proxy_owned_keys", "Keys that the proxy owns.");
         let owned_bytes =
-            gauge("quorate_grpc_proxy_owned_bytes", "Bytes of owned keys and of their records.");
+            gauge("quorate_grpc_proxy_owned_bytes", "Bytes of owned keys and their records.");
         let mut counter = |name, help| registry.share(name, help, Counter::default());
         let events_coalescing = counter(
             "etcd_grpc_proxy_events_coalescing_total",

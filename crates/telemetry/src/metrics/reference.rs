@@ -6,7 +6,7 @@ use super::registry::Declared;
 use super::{Metrics, MetricsLevel};
 
 const HEAD: &str = "\
-# Series of a member
+# Metrics of a member
 
 This page is generated from the declarations of the series (`telemetry::metrics`), and a test
 compares it with them. A member serves the series at `/metrics`, as text or protobuf. A series with

@@ -85,7 +85,7 @@ group! {
         proposals_applied: Gauge = gauge(), "etcd_server_proposals_applied_total",
             "Index of the last applied log entry.";
         quota_warning: Gauge = gauge(), "quorate_quota_warning",
-            "Whether the backend file has reached --quota-warning-percent of its quota.";
+            "Whether the backend file has reached --quota-warning-percent of its quota, 1 or 0.";
         log_bytes: Gauge = gauge(), "quorate_log_memory_bytes",
             "Bytes of log entries held in memory.";
         log_uncommitted_bytes: Gauge = gauge(), "quorate_log_uncommitted_bytes",

@@ -119,9 +119,9 @@ sample! {
     Gauge engine_epoch: "quorate_engine_epoch",
         "Current term of the sequencer, if the data is in a database.";
     Gauge engine_backlog_batches: "quorate_engine_backlog_batches",
-        "Batches in the log of the database that are not in its tables yet.";
+        "Committed batches that have not yet been written from the log to the database tables.";
     Gauge engine_backlog_bytes: "quorate_engine_backlog_bytes",
-        "Bytes of the batches in the log of the database that are not in its tables yet.";
+        "Bytes of committed batches that have not yet been written from the log to the database tables.";
     Gauge engine_forwards_bytes: "quorate_engine_forwards_bytes",
         "Bytes of forwarded requests that wait for the sequencer.";
     Gauge quota_backend_bytes: "etcd_server_quota_backend_bytes",

@@ -363,7 +363,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "tls-connect",
-        work: "handshakes of mutual TLS",
+        work: "mutual TLS handshakes",
         place: Place::Secured,
         by: Generator::Bench,
         is_filled: false,
