@@ -41,6 +41,12 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
+    /// Returns whether requests contain a password or a token.
+    #[must_use]
+    pub const fn are_sent(&self) -> bool {
+        !matches!(self, Self::None)
+    }
+
     /// Creates credentials with a user name. The password is passed separately, follows the name after a colon, or
     /// is requested from the user with `ask`.
     pub fn login(

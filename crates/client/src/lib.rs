@@ -9,14 +9,16 @@
 //!
 //! # Not here
 //!
-//! Flags (`ctl::security`, `ctl::credentials`), and TLS itself (`tls`). The module `login` keeps tokens, `cause`
-//! formats connection errors, `warning` logs them, and `events` contains watches that survive the loss of a connection.
+//! Flags (`ctl::security`, `ctl::credentials`), and TLS itself (`tls`). The module `login` keeps tokens, `listed` decides
+//! which URLs of the member list may receive them, `cause` formats connection errors, `warning` logs them, and `events`
+//! contains watches that survive the loss of a connection.
 
 mod cause;
 pub mod credentials;
 pub mod events;
 pub mod failure;
 pub mod key_range;
+pub mod listed;
 mod login;
 pub mod transport;
 mod warning;

@@ -1,10 +1,14 @@
 //! Connections to individual members, for operations that concern a single member.
+//!
+//! # Guarantees
+//!
+//! * A user's token is not sent in plaintext to a member that only the member list names (`quorate_client::listed`).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use quorate_client::Client;
+use quorate_client::{Client, listed};
 
 use crate::cluster::{Caller, Cluster};
 use crate::refusal::{Kind, Refusal};
@@ -33,7 +37,13 @@ impl Members {
         let found = found.ok_or_else(|| {
             Refusal::new(Kind::NotFound, "the cluster has no member with this id")
         })?;
-        let key = (id, found.client_urls);
+        let Cluster { endpoints, transport, .. } = &self.cluster;
+        let urls = match caller.is_logged_in {
+            true => listed::for_credentials(endpoints, &found.client_urls, transport)
+                .map_err(|refused| Refusal::new(Kind::PlaintextMember, refused.to_string()))?,
+            false => found.client_urls,
+        };
+        let key = (id, urls);
         let known = self.kept.borrow().get(&key).cloned();
         let client = match known {
             Some(client) => client,

@@ -133,6 +133,7 @@ impl Overview {
         let source = quorate_top::Cluster {
             endpoints: cluster.endpoints.clone(),
             transport: cluster.transport.clone(),
+            has_credentials: token.is_some(),
             connect: &connect,
         };
         let mut reports = Reports::new(&source);
@@ -253,7 +254,9 @@ fn overview_json(
 fn member_json(row: &MemberRow, now_ms: u64) -> Value {
     let mut member = figures::member(row);
     let error = match &row.role {
-        Role::Unreachable(_, text) | Role::Refused(text) => Some(text.clone()),
+        Role::Unreachable(_, text) | Role::Refused(text) | Role::Plaintext(text) => {
+            Some(text.clone())
+        }
         Role::Leader | Role::Follower | Role::Learner | Role::Lost => None,
     };
     let now = now_ms as f64 / 1e3;

@@ -108,6 +108,7 @@ const WATCHERS_SLOW: Kind = kind("watchers-slow", "console.md", "Slow watchers")
 const CLOCK_DIFFERENCE: Kind = kind("clock-difference", "console.md", "Clock difference");
 const HOT_KEY: Kind = kind("hot-key", "console.md", "Hot keys");
 const LARGE_VALUES: Kind = kind("large-values", "console.md", "Large values");
+const MEMBER_PLAINTEXT: Kind = kind("member-plaintext", "console.md", "Members without TLS");
 const VERSIONS_DIFFER: Kind = kind("versions-differ", "console.md", "Different versions");
 
 /// A problem of the cluster.
@@ -285,6 +286,11 @@ fn of_member(member: &MemberRow, found: &mut Vec<Problem>) {
             let title = format!("Member {name} has no leader");
             let text = "It serves only serializable reads and no writes. Check its network connection to the other members.";
             found.push(Problem::new(NO_LEADER, Severity::Critical, title, text).of(member));
+        }
+        Role::Plaintext(reason) => {
+            let title = format!("Member {name} has no client URL with TLS");
+            let text = format!("The console shows no figures of this member: {reason}.");
+            found.push(Problem::new(MEMBER_PLAINTEXT, Severity::Warning, title, &text).of(member));
         }
         Role::Leader | Role::Follower | Role::Learner | Role::Refused(_) => {}
     }

@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * A setting that secures connections is never ignored (see `security`). No message contains the value of an
-//!   environment variable, because it may be a secret.
+//! * A setting that secures connections is never ignored (see `security`). If the endpoints use TLS, credentials are not
+//!   sent in plaintext to a member that only the member list names ([`Session::usable_urls`]). No message contains the
+//!   value of an environment variable, because it may be a secret.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use quorate_api::etcdserverpb::{RangeRequest, RangeResponse};
 use quorate_cli::start::BROKEN_PIPE;
 use quorate_client::credentials::Credentials;
+use quorate_client::listed;
 use quorate_client::transport::Transport;
 
 use crate::client::{Client, Limits, Logger, Timeouts, Warning};
@@ -142,6 +144,20 @@ impl Session {
     /// Returns a logged-in client for the configured endpoints.
     pub(crate) async fn client(&self) -> Result<Client, Failure> {
         self.client_of(self.endpoints().await?).await
+    }
+
+    /// Returns those client URLs of a member to which the credentials may be sent. Returns an error if there are none.
+    pub(crate) async fn usable_urls(&self, listed: Vec<String>) -> Result<Vec<String>, Failure> {
+        if !self.credentials()?.are_sent() {
+            return Ok(listed);
+        }
+        let (configured, transport) = (self.endpoints().await?, security::transport(&self.matches));
+        Ok(listed::for_credentials(&configured, &listed, &transport)?)
+    }
+
+    /// Returns whether the requests contain a password or a token.
+    pub(crate) fn has_credentials(&self) -> Result<bool, Failure> {
+        Ok(self.credentials()?.are_sent())
     }
 
     /// Returns a logged-in client for the given endpoints.

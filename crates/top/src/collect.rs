@@ -8,6 +8,7 @@
 //!
 //! - The member list is read again at each refresh. Requests go to one of the given endpoints if the member answers
 //!   there, and otherwise to its advertised client URLs. A response with the id of another member is ignored.
+//! - Credentials are never sent to an advertised URL without TLS if the endpoints use TLS (`quorate_client::listed`).
 //! - Missing data is omitted. Only the first refresh can fail, and only if no member answers.
 
 use std::cell::Cell;
@@ -26,10 +27,11 @@ use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
 
 use super::metrics::Metrics;
-use super::sample::{Member, Sample, Standing, Trouble};
+use super::sample::{Member, Sample, Standing, Trouble, TroubleKind};
 use crate::Cluster;
 use crate::client::{Client, Repeat, http_stream};
 use crate::failure::Failure;
+use crate::listed::{self, Plaintext};
 
 /// The minimum timeout of a request. It applies even if the refresh interval is shorter.
 const ANSWER_TIME_MIN: Duration = Duration::from_millis(500);
@@ -57,7 +59,7 @@ struct Target {
     endpoints: Vec<String>,
     peer_urls: Vec<String>,
     client_urls: Vec<String>,
-    client: Result<Rc<Client>, String>,
+    client: Result<Rc<Client>, Trouble>,
     http: Vec<ChannelConnector>,
     was_asked: Cell<bool>,
     /// Whether the client has logged in, if authentication is enabled.
@@ -111,7 +113,7 @@ impl<'a> Collector<'a> {
         collector.strays = strays
             .map(|endpoint| {
                 let unknown = Listed { name: endpoint.clone(), ..Listed::default() };
-                collector.target(&unknown, vec![endpoint.clone()])
+                collector.target(&unknown, Ok(vec![endpoint.clone()]))
             })
             .collect();
         collector
@@ -147,14 +149,21 @@ impl<'a> Collector<'a> {
         asking.join_all().await
     }
 
-    fn target(&self, listed: &Listed, endpoints: Vec<String>) -> Rc<Target> {
-        let client = match endpoints.is_empty() {
-            true => Err("the member has not started yet".to_owned()),
-            false => match (self.cluster.connect)(endpoints.clone()) {
+    fn target(&self, listed: &Listed, endpoints: Result<Vec<String>, Plaintext>) -> Rc<Target> {
+        let unreachable = |text| Trouble { kind: TroubleKind::Unreachable, text };
+        let client = match &endpoints {
+            Err(refused) => {
+                Err(Trouble { kind: TroubleKind::Plaintext, text: refused.to_string() })
+            }
+            Ok(none) if none.is_empty() => {
+                Err(unreachable("the member has not started yet".to_owned()))
+            }
+            Ok(endpoints) => match (self.cluster.connect)(endpoints.clone()) {
                 Ok(client) => Ok(Rc::new(client.without_warnings().failing_fast())),
-                Err(failure) => Err(failure.message.unwrap_or_default()),
+                Err(failure) => Err(unreachable(failure.message.unwrap_or_default())),
             },
         };
+        let endpoints = endpoints.unwrap_or_default();
         let transport = &self.cluster.transport;
         let http = endpoints.iter().filter_map(|endpoint| http_stream(endpoint, transport).ok());
         let name = if listed.name.is_empty() { UNNAMED } else { &listed.name };
@@ -207,12 +216,7 @@ impl<'a> Collector<'a> {
 
     /// Returns the target of a listed member: the previous target, unless the member has changed.
     fn member(&self, listed: &Listed) -> Rc<Target> {
-        let own = self.owners.iter().filter(|(_, owner)| **owner == listed.id);
-        let mut endpoints: Vec<String> = own.map(|(endpoint, _)| endpoint.clone()).collect();
-        let urls = listed.client_urls.iter();
-        endpoints.extend(
-            urls.filter(|url| !self.owners.keys().any(|own| place(own) == place(url))).cloned(),
-        );
+        let endpoints = self.endpoints_of(listed);
         let name = if listed.name.is_empty() { UNNAMED } else { &listed.name };
         let same = self.members.iter().find(|old| {
             old.id == listed.id
@@ -220,9 +224,28 @@ impl<'a> Collector<'a> {
                 && old.is_learner == listed.is_learner
                 && old.peer_urls == listed.peer_urls
                 && old.client_urls == listed.client_urls
-                && old.endpoints == endpoints
+                && endpoints.as_ref().map_or(old.endpoints.is_empty(), |new| old.endpoints == *new)
         });
         same.cloned().unwrap_or_else(|| self.target(listed, endpoints))
+    }
+
+    /// Returns the given endpoints at which a listed member answers, and the listed URLs that may be used.
+    fn endpoints_of(&self, listed: &Listed) -> Result<Vec<String>, Plaintext> {
+        let own = self.owners.iter().filter(|(_, owner)| **owner == listed.id);
+        let mut endpoints: Vec<String> = own.map(|(endpoint, _)| endpoint.clone()).collect();
+        let urls = match self.cluster.has_credentials {
+            true => {
+                listed::for_credentials(&self.given, &listed.client_urls, &self.cluster.transport)
+            }
+            false => Ok(listed.client_urls.clone()),
+        };
+        let urls = match urls {
+            Err(refused) if endpoints.is_empty() => return Err(refused),
+            urls => urls.unwrap_or_default().into_iter(),
+        };
+        endpoints
+            .extend(urls.filter(|url| !self.owners.keys().any(|own| place(own) == place(url))));
+        Ok(endpoints)
     }
 
     fn choose_reader(&mut self, answers: &[Answer]) {
@@ -280,7 +303,7 @@ impl<'a> Collector<'a> {
 impl Sample {
     /// Returns an error if no member answered.
     pub(super) fn require_an_answer(&self) -> Result<(), Failure> {
-        let is_silent = |trouble: &Trouble| !trouble.is_refusal;
+        let is_silent = |trouble: &Trouble| trouble.kind == TroubleKind::Unreachable;
         let mut troubles = self.members.iter().map(|member| member.standing.as_ref().err());
         match troubles.next() {
             Some(Some(first))
@@ -303,13 +326,14 @@ impl Answer {
         let id = self.id();
         let standing = match &self.status {
             Ok(_) if self.target.id != 0 && self.target.id != id => Err(Trouble {
-                is_refusal: false,
+                kind: TroubleKind::Unreachable,
                 text: format!("this address belongs to a different member ({id:x})"),
             }),
             Ok(status) => Ok(Standing::of(status)),
             Err(trouble) => Err(trouble.clone()),
         };
-        let own = standing.is_ok() || standing.as_ref().is_err_and(|trouble| trouble.is_refusal);
+        let is_refusal = |trouble: &Trouble| trouble.kind == TroubleKind::Refusal;
+        let own = standing.is_ok() || standing.as_ref().is_err_and(is_refusal);
         Member {
             id: if self.target.id == 0 { id } else { self.target.id },
             name: self.target.name.clone(),
@@ -333,8 +357,14 @@ fn place(endpoint: &str) -> &str {
 async fn ask(target: Rc<Target>, start: Instant, time_limit: Duration) -> Answer {
     let late = || Err(Status::deadline_exceeded("no response in time"));
     let time_limit = if target.was_asked.replace(true) { time_limit } else { FIRST_ANSWER_TIME };
+    let client = match &target.client {
+        Ok(client) => Rc::clone(client),
+        Err(trouble) => {
+            let (status, at) = (Err(trouble.clone()), start.elapsed());
+            return Answer { target, at, took: Duration::ZERO, status, list: None, metrics: None };
+        }
+    };
     let asking = async {
-        let client = target.client.as_ref().map_err(|text| Status::unavailable(text.clone()))?;
         // A failed login is ignored, because a learner refuses logins but answers status requests.
         if !target.is_logged_in.get() && client.log_in().await.is_ok() {
             target.is_logged_in.set(true);
@@ -361,20 +391,20 @@ async fn ask(target: Rc<Target>, start: Instant, time_limit: Duration) -> Answer
 
 /// Returns the reason why a response is missing, in a few words.
 fn trouble(status: &Status) -> Trouble {
-    let is_refusal = !matches!(
-        status.code(),
+    let kind = match status.code() {
         Code::Unavailable
-            | Code::DeadlineExceeded
-            | Code::Cancelled
-            | Code::Unknown
-            | Code::Internal
-    );
+        | Code::DeadlineExceeded
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::Internal => TroubleKind::Unreachable,
+        _ => TroubleKind::Refusal,
+    };
     let message = status.message();
     let connecting = message.strip_prefix("connection error: desc = \"");
     let text = connecting.map_or(message, |reason| reason.trim_end_matches('"'));
     let text = text.strip_prefix("transport: ").unwrap_or(text);
     let text = text.strip_prefix("Error while dialing: ").unwrap_or(text);
-    Trouble { is_refusal, text: text.to_owned() }
+    Trouble { kind, text: text.to_owned() }
 }
 
 async fn read_metrics(places: &[ChannelConnector]) -> Option<Metrics> {
@@ -425,8 +455,9 @@ mod tests {
         let text = "connection error: desc = \"transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused\"";
         let short = trouble(&Status::unavailable(text));
         assert_eq!(short.text, "dial tcp 127.0.0.1:1: connect: connection refused");
-        assert!(!short.is_refusal);
-        assert!(trouble(&Status::permission_denied("etcdserver: permission denied")).is_refusal);
+        assert_eq!(short.kind, TroubleKind::Unreachable);
+        let denied = trouble(&Status::permission_denied("etcdserver: permission denied"));
+        assert_eq!(denied.kind, TroubleKind::Refusal);
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub fn member(row: &MemberRow) -> Value {
         Role::Lost => ("no leader", None),
         Role::Unreachable(since, _) => ("down", Some(since.as_secs_f64())),
         Role::Refused(_) => ("refused", None),
+        Role::Plaintext(_) => ("no TLS", None),
     };
     let standing = row.standing.as_ref();
     let stage = |of: Stage| latency(row.stages.get(&of).copied().unwrap_or_default());

@@ -46,7 +46,7 @@ use quorate_cli::flags::{Flag, Matches};
 use quorate_cli::gotext;
 use quorate_client as client;
 use quorate_client::transport::Transport;
-use quorate_client::{events, failure, key_range};
+use quorate_client::{events, failure, key_range, listed};
 use tokio::time::{Instant, sleep_until};
 
 use self::collect::Collector;
@@ -100,6 +100,8 @@ pub struct Cluster<'a> {
     pub endpoints: Vec<String>,
     /// The TLS settings of connections to members.
     pub transport: Transport,
+    /// Whether the clients have a password or a token.
+    pub has_credentials: bool,
     /// Creates a client for these endpoints. The client is not logged in yet.
     pub connect: &'a dyn Fn(Vec<String>) -> Result<Client, Failure>,
 }

@@ -81,6 +81,7 @@ fn role(role: &Role) -> Cell {
         Role::Lost => Cell::styled(Style::Warning, "no leader"),
         Role::Unreachable(since, _) => Cell::styled(Style::Bad, format!("down {}", span(*since))),
         Role::Refused(_) => Cell::styled(Style::Warning, "refused"),
+        Role::Plaintext(_) => Cell::styled(Style::Warning, "no TLS"),
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::metrics::{Counter, Gauge, Histogram, Kind, Metrics, Stage};
 use super::prefixes::Prefix;
-use super::sample::{Alarm, Member, Sample, Standing, Trouble};
+use super::sample::{Alarm, Member, Sample, Standing, Trouble, TroubleKind};
 
 /// The data that `top` displays.
 #[derive(Clone, Debug, Default)]
@@ -91,6 +91,9 @@ pub enum Role {
     Unreachable(Duration, String),
     /// The member refuses to answer this user. The value is the reason.
     Refused(String),
+    /// The member receives no request, because its client URLs have no TLS and the request would contain credentials.
+    /// The value explains this to the user.
+    Plaintext(String),
 }
 
 /// The median and the 99th percentile of a duration.
@@ -298,7 +301,7 @@ impl History {
     /// Returns how long the member has been unreachable.
     fn gone(&mut self, member: &Member) -> Duration {
         let (identity, at) = (identity(member), member.at);
-        if member.standing.as_ref().is_err_and(|trouble| !trouble.is_refusal) {
+        if member.standing.as_ref().is_err_and(|trouble| trouble.kind == TroubleKind::Unreachable) {
             let since = *self.gone_since.entry(identity).or_insert(at);
             return at.saturating_sub(since);
         }
@@ -356,8 +359,11 @@ fn name_of(members: &[Member], id: u64) -> String {
 fn row(member: &Member, between: Option<&Between>, gone: Duration, newest_index: u64) -> MemberRow {
     let standing = member.standing.as_ref().ok();
     let role = match &member.standing {
-        Err(Trouble { is_refusal: true, text }) => Role::Refused(text.clone()),
-        Err(Trouble { is_refusal: false, text }) => Role::Unreachable(gone, text.clone()),
+        Err(Trouble { kind, text }) => match kind {
+            TroubleKind::Unreachable => Role::Unreachable(gone, text.clone()),
+            TroubleKind::Refusal => Role::Refused(text.clone()),
+            TroubleKind::Plaintext => Role::Plaintext(text.clone()),
+        },
         Ok(standing) if standing.leader == 0 => Role::Lost,
         Ok(standing) if standing.leader == member.id => Role::Leader,
         Ok(_) if member.is_learner => Role::Learner,
@@ -490,7 +496,8 @@ mod tests {
     }
 
     fn gone(id: u64, secs: u32) -> Member {
-        let trouble = Trouble { is_refusal: false, text: "connection refused".to_owned() };
+        let text = "connection refused".to_owned();
+        let trouble = Trouble { kind: TroubleKind::Unreachable, text };
         Member { standing: Err(trouble), ..member(id, secs, 0, None) }
     }
 

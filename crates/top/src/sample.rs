@@ -40,9 +40,19 @@ pub(super) struct Member {
 /// The reason why a member has not reported its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trouble {
-    /// Whether the member is reachable but refuses to answer this user.
-    pub(super) is_refusal: bool,
+    pub(super) kind: TroubleKind,
     pub(super) text: String,
+}
+
+/// The kinds of reasons why a member has not reported its status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TroubleKind {
+    /// The member does not answer.
+    Unreachable,
+    /// The member is reachable but refuses to answer this user.
+    Refusal,
+    /// The member receives no request, because its client URLs have no TLS and the request would contain credentials.
+    Plaintext,
 }
 
 /// The status of a member.

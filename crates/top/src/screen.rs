@@ -127,7 +127,7 @@ pub(super) fn troubles(report: &Report) -> Vec<String> {
                 let reason = escaped(reason.as_bytes());
                 troubles.push(format!("{name} has not responded for {}: {reason}", span(*since)));
             }
-            Role::Refused(reason) => {
+            Role::Refused(reason) | Role::Plaintext(reason) => {
                 let reason = escaped(reason.as_bytes());
                 troubles.push(format!("{name} does not report its status: {reason}"));
             }

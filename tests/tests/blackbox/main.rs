@@ -43,6 +43,7 @@ mod membership;
 mod metrics;
 mod model;
 mod permissions;
+mod plaintext_members;
 mod profiles;
 mod quota;
 mod range;

@@ -35,6 +35,14 @@ async fn check(kind: Kind) {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let urls: Vec<String> =
         cluster.members().into_iter().map(|member| cluster.server(member).url()).collect();
+    // The members advertise URLs without TLS. A console whose endpoint uses TLS does not send the user's token to them.
+    let secured = Console::start(&cluster.server(leader).listen_url(), &flags);
+    browser.open(&secured.url);
+    log_in(&browser, user, password);
+    browser.sees("No request is sent: the client URL");
+    browser.sees("2 without TLS");
+    browser.check_accessibility("members without TLS");
+    browser.picture(&format!("members-without-tls-{kind:?}").to_lowercase());
     let console = Console::start(&urls.join(","), &flags);
     browser.open(&console.url);
     log_in(&browser, user, password);

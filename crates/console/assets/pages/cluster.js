@@ -104,13 +104,17 @@ function keyNumbers() {
   );
   element.show = (overview) => {
     const { cluster } = overview;
-    const answering = overview.members.filter((it) => it.role !== 'down').length;
+    const down = overview.members.filter((it) => it.role === 'down').length;
+    const plaintext = overview.members.filter((it) => it.role === 'no TLS').length;
+    const answering = overview.members.length - down - plaintext;
     setText(members.value, `${count(answering)} of ${count(overview.members.length)}`);
     setText(
       members.note,
-      answering === overview.members.length
-        ? 'all are responding'
-        : `${count(overview.members.length - answering)} down`,
+      down > 0
+        ? `${count(down)} down`
+        : plaintext > 0
+          ? `${count(plaintext)} without TLS`
+          : 'all are responding',
     );
     members.item.classList.toggle('bad', answering < overview.members.length);
     const named = overview.members.find((it) => it.id === cluster.leader);

@@ -5,6 +5,7 @@
 
 import { fill, h, keyed, setAttr, setText } from '../dom.js';
 import { bytes as size, UNKNOWN } from '../format.js';
+import { answers } from '../parts/members.js';
 import * as operations from '../parts/operations.js';
 import { snapshotPanel } from '../parts/snapshot.js';
 import { operateTabs } from '../parts/tabs.js';
@@ -133,7 +134,6 @@ function memberRow(owner, isAllowed) {
   const tr = owner.row([[name, id], role, urls, free, h('div', { class: 'button-row' }, buttons)]);
   tr.show = (it) => {
     member = it;
-    const answers = it.role !== 'down' && it.role !== 'refused';
     setText(name, it.name || 'unnamed');
     setText(id, it.id ?? '');
     setText(role, it.role);
@@ -144,7 +144,7 @@ function memberRow(owner, isAllowed) {
     );
     leader.hidden = it.role !== 'follower';
     promote.hidden = !(it.is_learner ?? it.role === 'learner');
-    defragment.disabled = !isAllowed || !answers;
+    defragment.disabled = !isAllowed || !answers(it);
     for (const each of buttons) setAttr(each, 'aria-label', `${each.textContent}: ${it.name || it.id}`);
   };
   return tr;

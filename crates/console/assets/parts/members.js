@@ -36,9 +36,19 @@ const ROLE_TONES = {
   'no leader': 'warning',
   down: 'critical',
   refused: 'warning',
+  'no TLS': 'warning',
 };
 /** A certificate that expires within this time is marked. */
 const CERTIFICATE_SOON_MS = 30 * 24 * 3600 * 1000;
+
+/**
+ * Returns whether a member answers the console.
+ *
+ * @param {{ role: string }} member
+ */
+export function answers(member) {
+  return !['down', 'refused', 'no TLS'].includes(member.role);
+}
 
 /** Returns the table in a box that scrolls if the page is narrow, with `show(overview)`. */
 export function membersTable() {
@@ -85,7 +95,9 @@ function errorText(member) {
       ? `Not responding${since}`
       : member.role === 'refused'
         ? 'Refuses this user'
-        : 'Error';
+        : member.role === 'no TLS'
+          ? 'No request is sent'
+          : 'Error';
   return `${what}: ${member.error}`;
 }
 

@@ -6,6 +6,7 @@ import { call, isAbort } from '../api.js';
 import { fill, h } from '../dom.js';
 import { bytes as size, percent } from '../format.js';
 import { store } from '../store.js';
+import { answers } from './members.js';
 import { button, errorBox, field, notice } from './ui.js';
 
 const POLL_MS = 500;
@@ -34,7 +35,7 @@ export function snapshotPanel(signal, isAllowed) {
 
   /** Lists the members that answer. */
   element.show = (overview) => {
-    const members = overview.members.filter((it) => it.role !== 'down' && it.role !== 'refused');
+    const members = overview.members.filter(answers);
     const key = members.map((it) => `${it.id} ${it.name}`).join();
     if (element.dataset.key === key) return;
     element.dataset.key = key;

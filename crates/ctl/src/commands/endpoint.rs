@@ -72,7 +72,11 @@ pub(crate) async fn chosen(session: &Session) -> Result<Vec<String>, Failure> {
         let reason = status_text(&status);
         Failure::error(format!("failed to fetch endpoints from etcd cluster member list: {reason}"))
     })?;
-    Ok(reply.members.into_iter().flat_map(|member| member.client_urls).collect())
+    let mut urls = Vec::new();
+    for member in reply.members {
+        urls.extend(session.usable_urls(member.client_urls).await?);
+    }
+    Ok(urls)
 }
 
 async fn health(session: &Session) -> Result<(), Failure> {

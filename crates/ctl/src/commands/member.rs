@@ -176,9 +176,11 @@ async fn progress(session: &Session, client: Client, id: u64) -> Result<String, 
         return Err(format!("learner {id:x} has not started, or cannot reach the leader"));
     };
     let unreachable = |reason: String| format!("learner {id:x} is not responding: {reason}");
-    let learner =
-        session.prepare(client_urls).map(|client| client.without_warnings().failing_fast());
-    let learner = async { learner?.logged_in().await }.await;
+    let learner = async {
+        let client = session.prepare(session.usable_urls(client_urls).await?)?;
+        client.without_warnings().failing_fast().logged_in().await
+    };
+    let learner = learner.await;
     let learner = learner.map_err(|failure| unreachable(failure.message.unwrap_or_default()))?;
     let learner_index = committed(&learner).await.map_err(unreachable)?;
     let index = committed(&client).await?;

@@ -39,6 +39,7 @@ async fn show(session: &Session) -> Result<(), Failure> {
         cluster: Cluster {
             endpoints: session.endpoints().await?,
             transport: transport(&session.matches),
+            has_credentials: session.has_credentials()?,
             connect: &|endpoints| session.prepare(endpoints),
         },
         print: &|text| session.print(text),
