@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use quorate_client::Client;
 use quorate_client::credentials::Token;
 use quorate_client::failure::Failure;
-use quorate_top::metrics::{Counter, Gauge};
+use quorate_top::metrics::{Counter, Gauge, Stage};
 use quorate_top::report::{MemberRow, Report, Role};
 use quorate_top::{Reports, json as figures};
 use serde_json::{Map, Value, json};
@@ -261,12 +261,13 @@ fn member_json(row: &MemberRow, now_ms: u64) -> Value {
     };
     let now = now_ms as f64 / 1e3;
     let started = row.gauges.get(&Gauge::StartTime).copied().filter(|secs| *secs > 0.0);
-    let stage = |name: &str| member[name].clone();
+    // A stage that the member does not report is null, unlike a stage through which no write has passed.
+    let stage = |of: Stage| row.stages.get(&of).map(|latency| figures::latency(*latency));
     let stages = json!({
-        "queue": { "p50": null, "p99": null },
-        "quorum": stage("round_trip_secs"),
-        "disk": stage("fsync_secs"),
-        "apply": stage("apply_secs"),
+        "queue": stage(Stage::Queue),
+        "quorum": stage(Stage::RoundTrip),
+        "disk": stage(Stage::Fsync),
+        "apply": stage(Stage::Apply),
     });
     let more = [
         ("error", json!(error)),

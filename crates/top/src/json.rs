@@ -72,6 +72,7 @@ pub fn member(row: &MemberRow) -> Value {
         "requests_per_sec": row.requests_per_sec,
         "failures_per_sec": row.failures_per_sec,
         "request_secs": latency(row.requests),
+        "queue_secs": stage(Stage::Queue),
         "apply_secs": stage(Stage::Apply),
         "fsync_secs": stage(Stage::Fsync),
         "commit_secs": stage(Stage::Commit),

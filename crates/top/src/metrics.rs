@@ -101,6 +101,8 @@ impl Kind {
 /// A stage of request processing for which a member reports durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
+    /// Waiting in the queue before consensus. etcd does not report this stage.
+    Queue,
     /// Applying changes to the state machine, without waiting for other members or the disk.
     Apply,
     /// Syncing the write-ahead log.
@@ -113,12 +115,14 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, in display order.
-    pub const ALL: [Self; 4] = [Self::Apply, Self::Fsync, Self::Commit, Self::RoundTrip];
+    pub const ALL: [Self; 5] =
+        [Self::Queue, Self::Apply, Self::Fsync, Self::Commit, Self::RoundTrip];
 
     /// Returns the name to display.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Queue => "queue",
             Self::Apply => "apply",
             Self::Fsync => "log fsync",
             Self::Commit => "backend commit",
@@ -348,6 +352,7 @@ impl Metrics {
 
     fn bucket(&mut self, name: &str, labels: &str, count: f64) -> Option<()> {
         let histogram = match name {
+            "quorate_proposal_queue_duration_seconds" => self.stages.entry(Stage::Queue),
             "etcd_disk_wal_fsync_duration_seconds" => self.stages.entry(Stage::Fsync),
             "etcd_disk_backend_commit_duration_seconds" => self.stages.entry(Stage::Commit),
             "etcd_network_peer_round_trip_time_seconds" => self.stages.entry(Stage::RoundTrip),

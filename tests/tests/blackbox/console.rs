@@ -364,6 +364,15 @@ async fn the_overview_shows_the_figures_of_the_member(kind: Kind) {
     })
     .await;
     assert!(rates["members"][0]["fsync_secs"]["p99"].as_f64().is_some(), "{rates}");
+    let stages = &rates["members"][0]["stages"];
+    for stage in ["disk", "apply"] {
+        assert!(stages[stage]["p99"].as_f64().unwrap() > 0.0, "{stages}");
+    }
+    match kind {
+        Kind::Quorate => assert!(stages["queue"]["p99"].as_f64().unwrap() > 0.0, "{stages}"),
+        // etcd does not measure this stage.
+        Kind::Etcd => assert_eq!(stages["queue"], Value::Null, "{stages}"),
+    }
     // Several pages share the samples.
     let (one, other) = (call(&page, "overview", &json!({})), call(&page, "overview", &json!({})));
     let gap = other["sequence"].as_u64().unwrap() - one["sequence"].as_u64().unwrap();

@@ -24,6 +24,7 @@ on_quorate! {
     alarms_are_counted_by_kind_and_member,
     the_time_to_send_watch_responses_is_measured,
     the_phases_of_a_commit_are_measured,
+    the_wait_of_proposals_before_consensus_is_measured,
 }
 
 on_quorate! {
@@ -291,6 +292,25 @@ async fn the_phases_of_a_commit_are_measured(kind: Kind) {
     assert_eq!(of("etcd_debugging_disk_backend_commit_rebalance"), 0.0);
     let log = |name: &str| server.metric(&format!("etcd_disk_wal_{name}_duration_seconds_sum"));
     assert!(log("write").unwrap() > 0.0 && log("fsync").unwrap() > 0.0);
+}
+
+async fn the_wait_of_proposals_before_consensus_is_measured(kind: Kind) {
+    const PUTS: u32 = 20;
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let of = |what: &str| {
+        server.metric(&format!("quorate_proposal_queue_duration_seconds_{what}")).unwrap()
+    };
+    let (count, sum) = (of("count"), of("sum"));
+    let start = std::time::Instant::now();
+    for _ in 0..PUTS {
+        client.write("k", "v").await;
+    }
+    let took = start.elapsed().as_secs_f64();
+    // The member may have proposed requests of its own, too.
+    assert!(of("count") >= count + f64::from(PUTS));
+    let waited = of("sum") - sum;
+    assert!(waited > 0.0 && waited < took, "{waited} s of {took} s");
 }
 
 /// A client could send any string as its version. Without a check, such strings would fill the metrics page.

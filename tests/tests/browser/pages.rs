@@ -51,6 +51,12 @@ async fn every_page_is_shown_and_accessible(kind: Kind) {
     }
     browser.resize(1280, 900);
     go(&browser, "cluster");
+    let queue = match kind {
+        Kind::Quorate => "/^queue .*s$/",
+        Kind::Etcd => "/^queue not available$/",
+    };
+    client.write("k", "v").await;
+    browser.until(&format!("all('.chart-legend li').some((e) => {queue}.test(textOf(e)))"));
     // A chart draws a path once it has two points.
     browser.until("document.querySelectorAll('main svg path').length > 0");
     check_log(&browser);

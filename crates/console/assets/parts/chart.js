@@ -18,6 +18,9 @@ const BOTTOM = 18;
 /** The number of colours; further series are dashed. */
 const COLOURS = 8;
 
+/** The text instead of a value that no member reports. */
+const UNAVAILABLE = 'not available';
+
 /** The formats of values by unit. @type {Record<string, (value: number | null) => string>} */
 const FORMATS = { rate, latency, bytes, percent, count: number };
 
@@ -45,6 +48,7 @@ export const cursor = new Cursor();
  * @property {string} name the name in the history
  * @property {string} label
  * @property {number} colour from 0
+ * @property {boolean} [isUnavailable] whether the legend lists the series as not available, because no member reports it
  *
  * @typedef {object} ChartSpec
  * @property {string} title
@@ -64,6 +68,7 @@ class Chart extends HTMLElement {
     this.data = { times: [], values: [] };
     /** @type {Series[]} */
     this.series = [];
+    this.hasValues = false;
     this.range = { from: 0, to: 1, gapMs: 1 };
     this.leaderChanges = [];
     this.asTable = false;
@@ -140,7 +145,9 @@ class Chart extends HTMLElement {
     const having = (isShown) => this.data.values.map((line) => line.some(isShown));
     const positive = having((value) => value > 0);
     const hidesZeros = this.spec.hidesZeros && positive.includes(true);
-    const used = hidesZeros ? positive : having((value) => !Number.isNaN(value));
+    const present = having((value) => !Number.isNaN(value));
+    this.hasValues = present.includes(true);
+    const used = series.map((it, index) => (hidesZeros ? positive : present)[index] || it.isUnavailable);
     this.series = series.filter((_, index) => used[index]);
     this.data.values = this.data.values.filter((_, index) => used[index]);
     this.range = { ...range, gapMs: history.intervalMs * 3.5 };
@@ -183,7 +190,7 @@ class Chart extends HTMLElement {
     );
     setText(
       this.empty,
-      times.length === 0 ? 'Waiting for the first samples' : this.series.length === 0 ? this.missing() : '',
+      times.length === 0 ? 'Waiting for the first samples' : this.hasValues ? '' : this.missing(),
     );
     setAttr(this.empty, 'x', String(width / 2));
     setAttr(this.empty, 'y', String((HEIGHT - BOTTOM + TOP) / 2 + 4));
@@ -240,7 +247,9 @@ class Chart extends HTMLElement {
   drawTable() {
     const rows = this.series.map((series, index) => {
       const { last, min, mean, max } = summary(this.data.values[index]);
-      const cells = [last, min, mean, max].map((value) => h('td', null, this.format(value)));
+      const cells = series.isUnavailable
+        ? h('td', { colspan: '4' }, UNAVAILABLE)
+        : [last, min, mean, max].map((value) => h('td', null, this.format(value)));
       return h('tr', null, h('th', { scope: 'row' }, series.label), cells);
     });
     const head = ['', 'now', 'min', 'mean', 'max'].map((text, index) =>
@@ -269,11 +278,15 @@ class Chart extends HTMLElement {
     });
     this.drawLegend(shown);
     setText(this.headline, this.headlineText(shown));
-    const parts = this.series.map((series, index) => `${series.label} ${this.format(shown[index])}`);
+    const parts = this.series.map((series, index) => `${series.label} ${this.valueText(series, shown[index])}`);
     setAttr(this.slider, 'aria-valuenow', String(Math.max(0, at)));
     const when = cursor.timeMs === null ? 'now' : time === undefined ? '' : clock(time);
     setAttr(this.slider, 'aria-valuetext', parts.length === 0 ? 'no data' : `${when}: ${parts.join(', ')}`);
     this.drawPointer(time, shown);
+  }
+
+  valueText(series, value) {
+    return series.isUnavailable && value === null ? UNAVAILABLE : this.format(value);
   }
 
   headlineText(shown) {
@@ -294,7 +307,7 @@ class Chart extends HTMLElement {
       const tone = `tone-${series.colour % COLOURS}${series.colour >= COLOURS ? ' dashed' : ''}`;
       setAttr(item, 'class', tone);
       setText(item.children[1], series.label);
-      setText(item.children[2], this.format(shown[index]));
+      setText(item.children[2], this.valueText(series, shown[index]));
     });
   }
 

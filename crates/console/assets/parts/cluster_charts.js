@@ -26,19 +26,7 @@ const KINDS = [
   'auth',
 ];
 
-const STAGES = [
-  ['stage_queue', 'queue'],
-  ['stage_quorum', 'quorum'],
-  ['stage_disk', 'disk'],
-  ['stage_apply', 'apply'],
-];
-/** The stages of members that do not report the stages above. */
-const COARSE_STAGES = [
-  ['fsync', 'fsync'],
-  ['round_trip', 'round trip'],
-  ['commit', 'backend commit'],
-  ['apply', 'apply'],
-];
+const STAGES = ['queue', 'quorum', 'disk', 'apply'];
 
 /** @typedef {import('./chart.js').ChartSpec & { series: (overview: any, quantile: string) => import('./chart.js').Series[] }} Spec */
 
@@ -60,7 +48,7 @@ const CHARTS = [
   },
   {
     title: 'Write stages of the leader',
-    note: 'The time that a write spends in each stage: queue, quorum, disk and apply. For members that do not report stages: fsync, round trip to peers, backend commit and apply.',
+    note: 'Queue: the wait of a write before consensus. Quorum: the round trip to the peers. Disk: the fsync of the log. Apply: the change of the state machine.',
     unit: 'latency',
     headline: null,
     series: stages,
@@ -111,11 +99,14 @@ function byMember(overview, what) {
 function stages(overview, quantile) {
   const leader = overview.members.find((it) => it.id === overview.cluster.leader);
   if (!leader) return [];
-  const names = leader.stages ? STAGES : COARSE_STAGES;
-  return names.map(([name, label], index) => ({
-    name: `${name}_${quantile}/${leader.id}`,
-    label,
+  // Latencies are computed from two samples, so the first sample has no stages at all.
+  const hasStages = STAGES.some((stage) => leader.stages?.[stage]);
+  const isUsed = (stage) => stage !== 'quorum' || overview.members.length > 1;
+  return STAGES.map((stage, index) => ({
+    name: `stage_${stage}_${quantile}/${leader.id}`,
+    label: stage,
     colour: index,
+    isUnavailable: hasStages && isUsed(stage) && !leader.stages[stage],
   }));
 }
 

@@ -106,13 +106,13 @@ impl Proposer {
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Response, RequestError> {
-        let input = |proposal| Input::ProposeAsLeader { term, proposal };
+        let input = |proposal, accepted| Input::ProposeAsLeader { term, proposal, accepted };
         self.propose_own(input, request, kind).await
     }
 
     async fn propose_own(
         &self,
-        input: impl FnOnce(Proposal) -> Input,
+        input: impl FnOnce(Proposal, Instant) -> Input,
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Response, RequestError> {
@@ -125,7 +125,7 @@ impl Proposer {
     /// Encodes a request and sends it to the driver.
     fn send(
         &self,
-        input: impl FnOnce(Proposal) -> Input,
+        input: impl FnOnce(Proposal, Instant) -> Input,
         (username, auth_revision): (String, u64),
         request: InternalRaftRequest,
         kind: RequestKind,
@@ -144,7 +144,7 @@ impl Proposer {
         if let Some(kept) = kept {
             *kept = proposal.data.clone();
         }
-        if let Err(full) = self.driver.request(input(proposal), is_alone) {
+        if let Err(full) = self.driver.request(input(proposal, started), is_alone) {
             drop(self.pending.take(request_id));
             return Err(full.into());
         }

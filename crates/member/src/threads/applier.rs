@@ -562,7 +562,8 @@ impl Carrier {
         let proposal =
             encode(header, alarm, usize::MAX).expect("an alarm is shorter than the size limit");
         // If the queue is full, this proposal is dropped. The next write that finds no space raises the alarm again.
-        let _raised = self.neighbours.driver.request(Input::Propose(proposal), false).is_ok();
+        let _raised =
+            self.neighbours.driver.request(Input::Propose(proposal, Instant::now()), false).is_ok();
     }
 }
 

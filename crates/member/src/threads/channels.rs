@@ -55,11 +55,14 @@ pub(crate) const REQUESTS_QUEUED_MAX: usize = 16_384;
 
 /// An input for the driver.
 pub(crate) enum Input {
-    Propose(Proposal),
+    /// A proposal, and the time at which this member accepted it.
+    Propose(Proposal, Instant),
     /// A proposal that only a leader may make. It fails unless this member still leads in this term.
     ProposeAsLeader {
         term: Term,
         proposal: Proposal,
+        /// The time at which this member accepted the proposal.
+        accepted: Instant,
     },
     ReadBarrier(Completer<Outcome>),
     Persisted {

@@ -379,11 +379,13 @@ impl Driver {
     /// Processes one input. Returns whether it was a client's request.
     fn take(&mut self, input: Input) -> bool {
         let event = match input {
-            Input::Propose(proposal) => {
+            Input::Propose(proposal, accepted) => {
+                self.note_queue_wait(accepted);
                 self.consensus.propose(proposal);
                 return true;
             }
-            Input::ProposeAsLeader { term, proposal } => {
+            Input::ProposeAsLeader { term, proposal, accepted } => {
+                self.note_queue_wait(accepted);
                 let request_id = proposal.request_id;
                 if let Err(failure) = self.consensus.propose_as_leader(term, proposal) {
                     self.fail_proposal(request_id, failure);
@@ -439,6 +441,12 @@ impl Driver {
         };
         self.consensus.handle(event);
         false
+    }
+
+    /// Records how long a proposal has waited in the queue. The clock was read once for all inputs of the batch.
+    fn note_queue_wait(&self, accepted: Instant) {
+        let waited = self.now.saturating_duration_since(accepted);
+        self.neighbours.metrics.server.proposal_queue.observe(waited);
     }
 
     fn fail_proposal(&mut self, request_id: u64, failure: ProposalFailure) {

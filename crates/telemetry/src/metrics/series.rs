@@ -37,6 +37,11 @@ fn from_a_milli() -> Histogram {
     Histogram::seconds(1_000, 14)
 }
 
+/// Creates a histogram with bounds for waits between threads, from 10 µs to 5.2 s.
+fn from_ten_micros() -> Histogram {
+    Histogram::seconds(10, 20)
+}
+
 /// Creates a histogram with fine bounds, from 0.1 ms to 52 s.
 fn from_a_tenth_milli() -> Histogram {
     Histogram::seconds(100, 20)
@@ -109,6 +114,9 @@ group! {
             "Connections closed because their source address had reached the per-address connection limit.";
         proposals_pending: Gauge = gauge(), "etcd_server_proposals_pending",
             "Proposals waiting for their result.";
+        proposal_queue: Histogram = from_ten_micros(), "quorate_proposal_queue_duration_seconds",
+            "Time from the acceptance of a proposal until consensus takes it from the queue, to append it to the log \
+             or to forward it to the leader. A wait for a leader is not included.";
         proposals_failed: Counter = counter(), "etcd_server_proposals_failed_total",
             "Proposals that ended without a result.";
         request_duration: PerKind = PerKind::new("type", None, from_a_milli),
