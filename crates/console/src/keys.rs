@@ -4,7 +4,12 @@
 //!
 //! * No call reads all keys. A tree level is read without its subtrees: after the first key under a prefix, reading
 //!   continues after the last possible key with that prefix. Counts have a time limit, after which they are omitted.
-//! * The pages of a list are consistent: all show the revision of the first page.
+//! * The pages of a list are consistent: all show the revision of the first page. A tree level is consistent only if
+//!   the page shows an earlier revision. Otherwise, each part of the level is read at the newest revision.
+//! * While clients write, a member does not visit all keys of a range to answer a call for a part of the range. A
+//!   member counts the keys of a range for each read. At the newest revision, Quorate looks up the count, but at an
+//!   earlier revision it visits every key of the range. `first_keys` therefore reads only a small range at an earlier
+//!   revision. Only the count of a list at an earlier revision visits all keys, once for the list.
 //!
 //! # Bound
 //!
@@ -37,6 +42,10 @@ const PAGE_BYTES_MAX: usize = 512 << 10;
 /// Number of keys that one request for a level of the tree reads. It is small because, if each prefix of the level has
 /// many keys, most of the keys read are discarded.
 const TREE_KEYS: usize = 32;
+
+/// Maximum number of parts of a range that are read at an earlier revision without finding keys. After these parts, the
+/// rest of the range is read as a whole. A part has no keys if all its keys were created after that revision.
+const PARTS_MAX: usize = 4;
 
 /// Time limit of the counts of a tree level.
 const COUNTS_TIME: Duration = Duration::from_secs(2);
@@ -82,14 +91,13 @@ pub(crate) async fn tree(caller: &Caller, input: &Input) -> Result<Value, Refusa
         next: None,
     };
     let cursor = Cursor::of(input)?;
-    let mut at = cursor.revision;
+    let (at, mut shown) = (cursor.revision, cursor.revision);
     if let Some(key) = cursor.key {
         level.range.key = key;
     }
     loop {
-        let request = keys_only(&level.range, TREE_KEYS, at);
-        let page = range_of_keys(caller, request).await?;
-        at = if at == 0 { revision(page.header.as_ref()) } else { at };
+        let page = first_keys(caller, &level.range, TREE_KEYS, at).await?;
+        shown = if shown == 0 { revision(page.header.as_ref()) } else { shown };
         if !level.take(&page, limit) {
             break;
         }
@@ -109,8 +117,8 @@ pub(crate) async fn tree(caller: &Caller, input: &Input) -> Result<Value, Refusa
             }
         });
     }
-    let next = level.next.map(|key| Cursor { revision: at, key: Some(key) }.text());
-    Ok(json!({ "revision": at, "entries": entries, "next": next }))
+    let next = level.next.map(|key| Cursor { revision: at, key: Some(key), count: None }.text());
+    Ok(json!({ "revision": shown, "entries": entries, "next": next }))
 }
 
 /// A level of the tree that is being read.
@@ -178,12 +186,14 @@ pub(crate) async fn list(caller: &Caller, input: &Input) -> Result<Value, Refusa
     let mut range = KeyRange::prefix(input.bytes("prefix")?.unwrap_or_default());
     let limit = input.limit(DEFAULT, LIST_MAX)?;
     let cursor = Cursor::of(input)?;
-    let is_first = cursor.key.is_none();
-    let whole = range.clone();
-    if let Some(key) = cursor.key {
-        range.key = key;
-    }
-    let page = range_of_keys(caller, keys_only(&range, limit, cursor.revision)).await?;
+    let page = match cursor.key {
+        Some(key) => {
+            range.key = key;
+            first_keys(caller, &range, limit, cursor.revision).await?
+        }
+        // This response contains the count of the whole list. The cursor of the next page repeats the count.
+        None => range_of_keys(caller, keys_only(&range, limit, cursor.revision)).await?,
+    };
     let at = match cursor.revision {
         0 => revision(page.header.as_ref()),
         given => given,
@@ -201,8 +211,8 @@ pub(crate) async fn list(caller: &Caller, input: &Input) -> Result<Value, Refusa
     if next.is_none() && page.more {
         next = page.kvs.last().map(|last| [last.fields().key, &[0]].concat());
     }
-    let count = if is_first { page.count } else { count(caller, &whole, at).await? };
-    let next = next.map(|key| Cursor { revision: at, key: Some(key) }.text());
+    let count = cursor.count.unwrap_or(page.count);
+    let next = next.map(|key| Cursor { revision: at, key: Some(key), count: Some(count) }.text());
     Ok(json!({ "revision": at, "count": count, "entries": entries, "next": next }))
 }
 
@@ -279,6 +289,32 @@ fn keys_only(range: &KeyRange, limit: usize, at: i64) -> RangeRequest {
         keys_only: true,
         ..Default::default()
     }
+}
+
+/// Reads the first keys of a range at the revision `at`, or at the newest revision if `at` is 0.
+///
+/// If `at` is an earlier revision, first reads the same number of keys at the newest revision, and then reads at `at`
+/// only up to the last of these keys.
+async fn first_keys(
+    caller: &Caller,
+    range: &KeyRange,
+    limit: usize,
+    at: i64,
+) -> Result<RangeResponse, Refusal> {
+    let mut rest = range.clone();
+    for _ in 0..if at == 0 { 0 } else { PARTS_MAX } {
+        let newest = range_of_keys(caller, keys_only(&rest, limit, 0)).await?;
+        let Some(last) = newest.kvs.last().filter(|_| newest.more) else { break };
+        let end = [last.fields().key, &[0]].concat();
+        let part = KeyRange { key: rest.key, end: end.clone() };
+        let mut page = range_of_keys(caller, keys_only(&part, limit, at)).await?;
+        if !page.kvs.is_empty() {
+            page.more = true;
+            return Ok(page);
+        }
+        rest.key = end;
+    }
+    range_of_keys(caller, keys_only(&rest, limit, at)).await
 }
 
 /// Reads keys without values. If the response is refused because the keys are too long, reads fewer keys.

@@ -12,6 +12,7 @@ mod hostile;
 mod members;
 mod modules;
 mod pages;
+mod scale;
 mod users;
 
 use quorate_api::etcdserverpb as pb;
