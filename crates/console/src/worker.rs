@@ -1,6 +1,75 @@
 //! The console's thread, which owns the connections to the cluster and answers all API calls.
 //!
 //! All calls share one thread, so that a console uses at most one core and its state needs no locks.
+//!
+//! # API
+//!
+//! The API serves the page of the same version, and may change in any version. Each call is a `POST` to
+//! `/api/v1/NAME` with the headers `Content-Type: application/json` and `X-Quorate-Console: 1`. The header
+//! `X-Quorate-Token` contains the user's token, and `X-Quorate-Secret` the console's secret, if the console has one. The
+//! body is a flat JSON object of at most 2 MiB (`input`); an empty body means no arguments. In the tables below, a name
+//! with `?` is optional.
+//!
+//! A response has the status 200 and a JSON object of at most 1 MB, or an error status and
+//! `{"error": {"code", "message", "grpc", "advice"}}`. `refusal` lists the codes with their statuses. Any call can fail
+//! with `refused_host`, `refused_origin`, `missing_header`, `bad_request`, `busy`, `unavailable`, `timeout` or
+//! `too_large`, and any call but the first two with `login_required`, `token_expired`, `authentication_off` or
+//! `permission_denied`.
+//!
+//! Keys, prefixes, separators and values are in base64. Ids of members and leases are hexadecimal strings. Revisions,
+//! counts and sizes are numbers, times end in `_unix_ms`, durations in `_secs`, and sizes in `_bytes`. A value that is
+//! unknown is null.
+//!
+//! | name | arguments | response | errors of this call |
+//! |---|---|---|---|
+//! | `session` | | the console's version, listener, endpoints and limits; whether a login is needed and possible | |
+//! | `login` | `user`, `password` | `token`, `user` | `login_failed`, `plaintext_login` |
+//! | `whoami` | `user?` | `user`, `roles`, `is_root`, `permissions` | |
+//! | `overview` | | `sequence`, `age_secs`, `cluster`, `members`, `requests`, `alarms`, `certificates`, `problems` | |
+//! | `keys/tree` | `prefix?`, `separator?`, `revision?`, `limit?` (200), `cursor?` | `revision`, `entries` (keys and prefixes with counts), `next` | `compacted`, `future_revision` |
+//! | `keys/list` | `prefix?`, `revision?`, `limit?` (500), `cursor?` | `revision`, `count`, `entries`, `next` | `compacted`, `future_revision` |
+//! | `keys/get` | `key`, `revision?` | the key's revisions, version, lease, `value`, `size`, `truncated`, `too_large` | `not_found`, `compacted`, `future_revision` |
+//! | `keys/history` | `key`, `limit?` (40), `before?`, or `search` | `revision`, `entries`, `next`, `end` (why the history ends) | `compacted` |
+//! | `keys/watch` | `key?` or `prefix?`, `start_revision?`, `previous?`, `value_bytes?` | a stream of `created`, `events`, `dropped` and `ping` | `compacted`, `authentication_changed` |
+//! | `keys/prefixes` | `prefix?`, `separator?`, `depth?` | a stream of `prefixes` every 2 s | `authentication_changed` |
+//! | `leases/list` | `limit?` (100), `cursor?` | `total`, `entries`, `next` | |
+//! | `leases/get` | `id` | `ttl_secs`, `granted_ttl_secs`, `keys`, `key_count` | `not_found` |
+//! | `auth/list` | | `enabled`, `revision`, `users` with their roles, `roles`, `omitted` | |
+//! | `auth/role` | `name` | `name`, `permissions` | |
+//! | `snapshot_progress` | `id` | `state`, `sent_bytes`, `total_bytes`, `error` | `not_found` |
+//!
+//! The number after `limit?` is its maximum. A page of a list has a `next` cursor if more entries follow; the next call
+//! passes it as `cursor`. A stream has one JSON object with a `type` per line. Its last line is
+//! `{"type": "end", "error"}`.
+//!
+//! The calls below need `--allow-writes`; otherwise they fail with `read_only`. Each response contains the `revision` of
+//! the store. Calls that name a member fail with `not_found` if there is no such member, and with `plaintext_member` if
+//! all its client URLs lack TLS although the endpoints have it.
+//!
+//! | name | arguments | further fields of the response |
+//! |---|---|---|
+//! | `write/put` | `key`, `value`, `if_mod_revision` (0: the key must not exist), `lease?` or `keep_lease?` | fails with `changed` and the `current` record if the key has another revision |
+//! | `write/delete` | `key`, `if_mod_revision` | as for `write/put` |
+//! | `write/lease_grant` | `ttl_secs` | `id` |
+//! | `write/lease_revoke` | `id` | |
+//! | `write/compact` | `revision`, `physical?` | |
+//! | `write/defragment` | `member` | `db_bytes_before`, `db_bytes_after` |
+//! | `write/move_leader` | `to` | |
+//! | `write/alarm_disarm` | `member`, `name` | |
+//! | `write/member_add` | `peer_urls`, `learner?` | `id` |
+//! | `write/member_update` | `id`, `peer_urls` | |
+//! | `write/member_promote`, `write/member_remove` | `id` | |
+//! | `write/user_add` | `name`, `password?` | |
+//! | `write/user_password` | `name`, `password` | |
+//! | `write/user_delete`, `write/role_add`, `write/role_delete` | `name` | |
+//! | `write/user_grant`, `write/user_revoke` | `user` or, to revoke, `name`; `role` | |
+//! | `write/role_grant` | `name`, `type` (read, write or readwrite), `key?`, `range_end?` | |
+//! | `write/role_revoke` | `name`, `key?`, `range_end?` | |
+//! | `write/auth_enable`, `write/auth_disable` | | |
+//! | `write/snapshot` | `member?` | no `revision`, but `id`, `path` and `file` of a download |
+//!
+//! `GET /download/ID` begins a download. It works once, within a minute, and needs no token. All other paths are files
+//! of the page (`assets`).
 
 use std::io;
 use std::rc::Rc;
