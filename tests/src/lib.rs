@@ -23,6 +23,7 @@
 //! | `QUORATE_GOLDEN` | data directories written by real etcd, with etcd's responses |
 //! | `QUORATE_CLUSTER` | `leader` or `follower`: every server of the suite is the leader, or a follower, of three members; `proxy`: clients connect through a proxy of the same kind; `gateway`: all connections go through a gateway; `postgres`: the data of every server is in a PostgreSQL database; `postgres-three`: every server is one of three on a database |
 //! | `POSTGRES_BIN_DIR` | folder with the programs of PostgreSQL, if it is not Debian's package |
+//! | `QUORATE_CITUS_WORKERS` | number of workers: each PostgreSQL database is a Citus database with that many workers |
 //! | `QUORATE_SECURED` | `1`: authentication is enabled, and clients and peers present certificates (`guard`) |
 //! | `QUORATE_LONG` | `1` runs the long form of tests that have one |
 //! | `QUORATE_SEED` | repeats the random choices of a failed test |

@@ -63,6 +63,21 @@ impl Database {
         self.0.promote();
     }
 
+    /// Returns the number of workers, if this server is the coordinator of a Citus database.
+    pub fn worker_count(&mut self) -> usize {
+        self.0.workers().len()
+    }
+
+    /// Stops a worker immediately, without an orderly shutdown.
+    pub fn stop_worker(&mut self, number: usize) {
+        self.0.workers()[number].halt();
+    }
+
+    /// Starts a stopped worker with the same data.
+    pub fn start_worker_again(&mut self, number: usize) {
+        self.0.workers()[number].launch();
+    }
+
     /// Stops the server immediately, without an orderly shutdown.
     pub fn stop(&mut self) {
         self.0.halt();

@@ -8,6 +8,9 @@
 //! # Invariants
 //!
 //! * A snapshot contains all changes up to one batch, and no changes of later batches.
+//! * If Citus distributes the tables, the transaction sees the nodes at different times, so a compaction
+//!   may remove versions from a node before they are read. In this case, the operation fails, and can be
+//!   repeated.
 
 use std::path::Path;
 use std::pin::pin;
@@ -25,7 +28,7 @@ use quorate_storage::disk::{Disk, RealDisk};
 use tokio_postgres::types::ToSql;
 use tokio_stream::StreamExt as _;
 
-use crate::database::{DatabaseFault, Session, Statement};
+use crate::database::{DatabaseFault, Session, Statement, Tables, no_progress};
 use crate::error::EngineError;
 use crate::follower::read_start;
 use crate::replica::Start;
@@ -67,7 +70,7 @@ impl Frozen {
         revision: i64,
         mut visit: impl AsyncFnMut(RecordKey, &[u8], bool) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        let text = Statement::Records.text(self.session.schema());
+        let text = self.session.text(Statement::Records);
         let parameters: [&(dyn ToSql + Sync); 1] = [&revision];
         let prepared = self.session.client().prepare(&text).await.map_err(DatabaseFault::from)?;
         let rows = self.session.client().query_raw(&prepared, parameters).await;
@@ -77,6 +80,19 @@ impl Frozen {
             let revision = Revision::new(row.get(0), row.get(1));
             let key = RecordKey { revision, tombstone: row.get(2) };
             visit(key, row.get(3), row.get(4)).await?;
+        }
+        Ok(())
+    }
+
+    /// Checks, after the records have been read, that no compaction may have removed any of them.
+    async fn check(&self, context: &TermContext) -> Result<(), EngineError> {
+        if self.session.tables() == Tables::Local {
+            return Ok(());
+        }
+        let row = context.database.query_opt(Statement::Compacted, &[]).await?;
+        if row.ok_or_else(no_progress)?.get::<_, i64>(0) > self.start.position.compacted {
+            let conflict = "a compaction removed versions while they were read; try again";
+            return Err(DatabaseFault::Conflict(conflict.to_owned()).into());
         }
         Ok(())
     }
@@ -105,6 +121,7 @@ pub(crate) async fn hash_kv(
             Ok(())
         })
         .await?;
+    frozen.check(context).await?;
     let (hash, compact_revision) = (hash.finish(), position.compacted);
     Ok(Ok(HashKv { hash, compact_revision, hash_revision }))
 }
@@ -127,6 +144,7 @@ pub(crate) async fn snapshot(context: &TermContext, path: &Path) -> Result<Backe
         })
         .await?;
     commit(&backend, batch).await?;
+    frozen.check(context).await?;
     Ok(backend)
 }
 

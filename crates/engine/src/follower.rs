@@ -28,7 +28,9 @@ use quorate_telemetry::log;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::batch::{Committed, bucket_of};
-use crate::database::{Database, DatabaseFault, Session, Statement, has_reached_log_limit};
+use crate::database::{
+    Database, DatabaseFault, Session, Statement, has_reached_log_limit, no_progress,
+};
 use crate::error::EngineError;
 use crate::history::HistorySource;
 use crate::replica::{Replica, Start};
@@ -317,10 +319,7 @@ pub(crate) async fn read_start(session: &Session) -> Result<Start, EngineError> 
         // The position is read before the rows. A batch that is written to the tables in between is
         // read again from the log, and applying it twice changes nothing.
         let progress = session.read_opt(Statement::ReadProgress, &[]).await?;
-        let progress = progress.ok_or_else(|| DatabaseFault::Content {
-            table: "progress",
-            problem: "the row is missing".to_owned(),
-        })?;
+        let progress = progress.ok_or_else(no_progress)?;
         let written: i64 = progress.get(0);
         let mut rows = Rows::new("database");
         for row in session.read(Statement::ReadFacts, &[]).await? {

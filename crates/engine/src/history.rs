@@ -251,9 +251,10 @@ async fn read_record(
     key: &[u8],
     revision: i64,
 ) -> Result<Option<Bytes>, DatabaseFault> {
-    let row = session.query_opt(Statement::VersionAt, &[&key, &revision]).await?;
-    let live = row.filter(|row| {
-        row.get::<_, i64>(0) <= revision && row.get::<_, Option<bool>>(3) == Some(false)
-    });
+    let read = session.read_versions(Statement::VersionAt, &[&key, &revision]).await?;
+    let live = read
+        .rows
+        .first()
+        .filter(|row| read.compacted <= revision && row.get::<_, Option<bool>>(3) == Some(false));
     Ok(live.map(|row| Bytes::copy_from_slice(row.get(4))))
 }

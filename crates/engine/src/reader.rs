@@ -35,7 +35,7 @@ use quorate_state::schema::Revision;
 use tokio_postgres::Row;
 
 use crate::counts::Counts;
-use crate::database::{Database, DatabaseFault, End, Statement};
+use crate::database::{Database, End, Statement, VersionsRead, no_progress};
 use crate::error::EngineError;
 use crate::tail::{Overlaid, Position, Tail};
 
@@ -198,14 +198,10 @@ impl TableReader {
         if let Some(Overlaid { key, live }) = overlaid.into_iter().next() {
             return Ok(live.map(|(modified, record)| Found::Whole { key, modified, record }));
         }
-        let row = self
-            .database
-            .query_opt(Statement::VersionAt, &[&key, &revision])
-            .await?
-            .ok_or_else(no_progress)?;
-        check_compaction(row.get(0), revision)?;
-        let is_live = row.get::<_, Option<bool>>(3) == Some(false);
-        Ok(is_live.then(|| Found::Whole {
+        let read = self.database.read_versions(Statement::VersionAt, &[&key, &revision]).await?;
+        check_compaction(read.compacted, revision)?;
+        let live = read.rows.first().filter(|row| row.get::<_, Option<bool>>(3) == Some(false));
+        Ok(live.map(|row| Found::Whole {
             key: Bytes::copy_from_slice(key),
             modified: Revision::new(row.get(1), row.get(2)),
             record: Bytes::copy_from_slice(row.get(4)),
@@ -230,11 +226,8 @@ impl TableReader {
         let limit = i64::try_from(wanted.saturating_add(hidden)).unwrap_or(UNLIMITED);
         let (from, to, end) = bounds(query.range());
         let statement = Statement::RangeAt { end, whole: query.needs_values(), descending };
-        let rows = self.database.query(statement, &[&from, &to, &revision, &limit]).await?;
-        let compacted = match rows.first() {
-            Some(row) => row.get(6),
-            None => self.compacted().await?,
-        };
+        let VersionsRead { rows, compacted } =
+            self.database.read_versions(statement, &[&from, &to, &revision, &limit]).await?;
         check_compaction(compacted, revision)?;
         let is_cut = i64::try_from(rows.len()).is_ok_and(|count| count == limit);
         let known: BTreeSet<Bytes> = overlaid.iter().map(|overlaid| overlaid.key.clone()).collect();
@@ -262,22 +255,16 @@ impl TableReader {
         let (overlaid, _) = self.tail.overlay(range, Some(revision));
         let keys: Vec<&[u8]> = overlaid.iter().map(|overlaid| &overlaid.key[..]).collect();
         let (from, to, end) = bounds(range);
-        let row = self
+        let read = self
             .database
-            .query_opt(Statement::CountAt(end), &[&from, &to, &revision, &keys])
-            .await?
-            .ok_or_else(no_progress)?;
-        check_compaction(row.get(1), revision)?;
+            .read_versions(Statement::CountAt(end), &[&from, &to, &revision, &keys])
+            .await?;
+        check_compaction(read.compacted, revision)?;
+        let row = read.rows.first().ok_or_else(no_progress)?;
         let live = overlaid.iter().filter(|overlaid| overlaid.live.is_some()).count();
         let count = row.get::<_, i64>(0) + i64::try_from(live).unwrap_or(i64::MAX);
         self.counts.note(query, revision, position.restarts, count);
         Ok(count)
-    }
-
-    async fn compacted(&self) -> Result<i64, ReadFault> {
-        let row =
-            self.database.query_opt(Statement::Compacted, &[]).await?.ok_or_else(no_progress)?;
-        Ok(row.get(0))
     }
 }
 
@@ -315,8 +302,4 @@ fn found_in(row: &Row) -> Found {
 /// Refuses a read below the compacted revision, because versions may be missing there.
 fn check_compaction(compacted: i64, revision: i64) -> Result<(), ReadFault> {
     if revision < compacted { Err(ReadFault::Overtaken) } else { Ok(()) }
-}
-
-fn no_progress() -> DatabaseFault {
-    DatabaseFault::Content { table: "progress", problem: "the row is missing".to_owned() }
 }

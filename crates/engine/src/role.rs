@@ -312,7 +312,7 @@ pub(crate) async fn notify_servers(context: TermContext, role: Arc<Role>) {
                 Err(_) => continue,
             },
         };
-        let text = Statement::Notify.text(context.database.schema());
+        let text = context.database.text(Statement::Notify);
         // If the database does not support notifications, the other servers poll it.
         match connected.batch(&text).await {
             Ok(()) | Err(DatabaseFault::Statement { .. }) => session = Some(connected),

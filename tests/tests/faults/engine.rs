@@ -1,5 +1,5 @@
 //! Servers whose data is in a PostgreSQL database (`--engine`): killed servers, a crash and a failover of the database,
-//! and lost links to the database.
+//! crashes of the workers of a Citus database, and lost links to the database.
 
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ const SERVERS: usize = 3;
 on_clusters_of_quorate! {
     servers_on_a_database_survive_kills,
     servers_on_a_database_survive_its_crash,
+    servers_on_a_database_survive_crashes_of_its_workers,
     servers_on_a_database_survive_lost_links_to_it,
     servers_on_a_database_follow_its_failover_to_a_synchronous_standby,
 }
@@ -59,6 +60,25 @@ async fn servers_on_a_database_survive_its_crash(kind: Kind) {
             database.stop();
             ordeal.load.work(Duration::from_secs(1)).await;
             database.start_again();
+            ordeal.progress().await;
+        }
+    })
+    .await;
+}
+
+/// While a worker of a Citus database is down, requests for its keys fail, so the load cannot progress.
+async fn servers_on_a_database_survive_crashes_of_its_workers(kind: Kind) {
+    let Some(mut database) = or_skipped(Database::start()) else { return };
+    let worker_count = database.worker_count();
+    if worker_count == 0 {
+        return skipped("tests of the workers of a database (set QUORATE_CITUS_WORKERS)");
+    }
+    Ordeal::run(servers(kind, &vec![database.url(); SERVERS]), async |ordeal| {
+        for round in 0..2 * worker_count {
+            let worker = round % worker_count;
+            database.stop_worker(worker);
+            ordeal.load.work(Duration::from_secs(2)).await;
+            database.start_worker_again(worker);
             ordeal.progress().await;
         }
     })

@@ -15,10 +15,21 @@
 //! requires a transaction that spans several shards of a distributed database. The largest tables are
 //! `versions` and `newest`, whose primary keys begin with the key.
 //!
+//! In a database with the extension Citus, new tables `versions` and `newest` are distributed by key.
+//! The versions of a key and its newest version are on the same node, so that one node executes a
+//! statement that joins the two tables. The other tables stay on the coordinator: they are small, or,
+//! like the log, are written by one server at a time, which would wait for a second node.
+//!
 //! # Invariants
 //!
 //! * Every statement can be repeated, so that several servers that start at the same time can all run
 //!   the migrations.
+//! * Tables are distributed in the transaction that adds the row of table `format`. So no server uses
+//!   tables that another server is still going to distribute.
+
+use std::sync::atomic::Ordering;
+
+use quorate_telemetry::log;
 
 use super::{Database, DatabaseFault, Session};
 
@@ -75,6 +86,14 @@ const TABLES: &[&str] = &[
      VALUES (1, 0, 0, '', '', now() - interval '1 second') ON CONFLICT DO NOTHING",
 ];
 
+/// Distributes the tables of versions. One node at a time creates its shards, because Citus refuses to
+/// create the shards of two tables in parallel in one transaction.
+const DISTRIBUTE: &[&str] = &[
+    "SET LOCAL citus.multi_shard_modify_mode = 'sequential'",
+    "SELECT create_distributed_table('{s}.versions', 'key', colocate_with => 'none')",
+    "SELECT create_distributed_table('{s}.newest', 'key', colocate_with => '{s}.versions')",
+];
+
 impl Database {
     /// Creates or migrates the tables. Returns the id of the keyspace, which is `new_id` if the
     /// tables are new.
@@ -97,7 +116,10 @@ impl Database {
     pub(crate) async fn begin_import(&self, new_id: i64) -> Result<(), DatabaseFault> {
         let session = self.connect().await?;
         match self.found_format(&session).await? {
-            Some((IMPORTING, _)) => self.upgrade(&session, FIRST_FORMAT).await?,
+            Some((IMPORTING, _)) => {
+                self.upgrade(&session, FIRST_FORMAT).await?;
+                self.find_distribution(&session).await?;
+            }
             Some(_) | None => drop(self.migrate(new_id).await?),
         }
         let mark = self.with_schema(
@@ -141,6 +163,7 @@ impl Database {
         if found < FORMAT {
             session.client().execute(&text, &[&FORMAT, &found]).await?;
         }
+        self.find_distribution(session).await?;
         Ok(cluster_id)
     }
 
@@ -171,7 +194,18 @@ impl Database {
         let first = self.with_schema(
             "INSERT INTO {s}.format (id, format, cluster_id) VALUES (1, $1, $2) ON CONFLICT DO NOTHING",
         );
-        session.client().execute(&first, &[&FIRST_FORMAT, &new_id]).await?;
+        session
+            .transaction(async |session| {
+                let is_added =
+                    session.client().execute(&first, &[&FIRST_FORMAT, &new_id]).await? == 1;
+                if is_added && self.distributed_count(session).await? == Some(0) {
+                    for text in DISTRIBUTE {
+                        session.batch(&self.with_schema(text)).await?;
+                    }
+                }
+                Ok(true)
+            })
+            .await?;
         // The row is read again, because another server may have added it at the same time.
         self.found_format(session).await?.ok_or_else(|| DatabaseFault::Content {
             table: "format",
@@ -187,6 +221,35 @@ impl Database {
             }
         }
         Ok(())
+    }
+
+    /// Stores whether Citus distributes the tables of versions, which an operator may also have done or
+    /// undone while no server was running.
+    async fn find_distribution(&self, session: &Session) -> Result<(), DatabaseFault> {
+        let distributed = self.distributed_count(session).await?.unwrap_or(0);
+        if distributed == 1 {
+            let problem = "only one of the tables versions and newest is distributed; stop all servers, \
+                           and distribute both tables by column key, or none";
+            return Err(DatabaseFault::Content { table: "newest", problem: problem.to_owned() });
+        }
+        if distributed > 1 {
+            log::info!("Citus distributes the tables of versions", "schema" = self.schema());
+        }
+        self.is_distributed.store(distributed > 1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns how many of the tables of versions are distributed, or `None` if the database does not
+    /// have the extension Citus.
+    async fn distributed_count(&self, session: &Session) -> Result<Option<i64>, DatabaseFault> {
+        let citus = "SELECT count(*) FROM pg_extension WHERE extname = 'citus'";
+        if session.client().query_one(citus, &[]).await?.get::<_, i64>(0) == 0 {
+            return Ok(None);
+        }
+        let count = "SELECT count(*) FROM pg_dist_partition WHERE partmethod = 'h' \
+                     AND logicalrelid IN ('{s}.versions'::regclass, '{s}.newest'::regclass)";
+        let row = session.client().query_one(&self.with_schema(count), &[]).await?;
+        Ok(Some(row.get(0)))
     }
 }
 

@@ -9,6 +9,10 @@
 //! * A session on which a statement was interrupted is closed and never returned to the pool, because
 //!   the next statement would wait for the interrupted one. The database ends a statement whose
 //!   connection is closed.
+//! * [`Database::read_versions`] returns a compacted revision that is at least as new as the rows, so a
+//!   caller notices if versions had been removed before the rows were read.
+//! * After [`Session::transaction`] has committed, every session sees the changes, on all nodes of a
+//!   distributed database.
 //!
 //! # Not here
 //!
@@ -34,7 +38,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, NoTls, Row};
 
 pub use self::fault::DatabaseFault;
-pub(crate) use self::statements::{End, Statement, has_reached_log_limit};
+pub(crate) use self::statements::{End, Statement, Tables, has_reached_log_limit};
 use self::tls::DatabaseTls;
 use crate::url::{DatabaseUrl, Verification};
 
@@ -75,6 +79,11 @@ const SETTINGS: [&str; 5] = [
     "SET client_connection_check_interval = '1s'",
 ];
 
+/// The connections to each node that a session of a Citus database keeps for its next transaction. A
+/// statement that writes many keys uses a connection for each shard, and by default, Citus closes all
+/// of them but one after each transaction.
+const NODE_CONNECTIONS: &str = "SET citus.max_cached_conns_per_worker = 16";
+
 /// The parameters of a statement.
 pub(crate) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -85,6 +94,9 @@ pub(crate) struct Database {
     tls: Option<DatabaseTls>,
     idle: Mutex<Vec<Session>>,
     permits: Semaphore,
+    /// Whether Citus distributes the tables of versions. The migration stores this before any other
+    /// session is opened.
+    is_distributed: AtomicBool,
     /// Notified when the database reports a new batch.
     pub(crate) batch_reported: Arc<Notify>,
 }
@@ -95,9 +107,18 @@ pub(crate) struct Session {
     client: Client,
     prepared: Mutex<HashMap<Statement, tokio_postgres::Statement>>,
     schema: Arc<str>,
+    tables: Tables,
     connection: JoinHandle<()>,
     /// Whether the database has sent a warning since the last call to [`Session::take_warning`].
     is_warned: Arc<AtomicBool>,
+}
+
+/// Rows that were read from the tables `versions` and `newest`.
+#[derive(Debug)]
+pub(crate) struct VersionsRead {
+    pub(crate) rows: Vec<Row>,
+    /// The compacted revision when the rows were read, or a later one.
+    pub(crate) compacted: i64,
 }
 
 /// A session that is borrowed from the pool. It is closed unless [`Lent::give_back`] is called, because
@@ -117,8 +138,14 @@ impl Database {
                 Some(DatabaseTls::new(&url)?)
             }
         };
-        let permits = Semaphore::new(SESSIONS_MAX);
-        Ok(Self { url, tls, idle: Mutex::default(), permits, batch_reported: Arc::default() })
+        Ok(Self {
+            url,
+            tls,
+            idle: Mutex::default(),
+            permits: Semaphore::new(SESSIONS_MAX),
+            is_distributed: AtomicBool::new(false),
+            batch_reported: Arc::default(),
+        })
     }
 
     pub(crate) fn schema(&self) -> &str {
@@ -127,6 +154,18 @@ impl Database {
 
     pub(crate) fn with_schema(&self, text: &str) -> String {
         text.replace("{s}", &self.url.schema)
+    }
+
+    /// Returns the text of a statement.
+    pub(crate) fn text(&self, statement: Statement) -> String {
+        statement.text(&self.url.schema, self.tables())
+    }
+
+    fn tables(&self) -> Tables {
+        match self.is_distributed.load(Ordering::Relaxed) {
+            true => Tables::Distributed,
+            false => Tables::Local,
+        }
     }
 
     /// Opens a connection.
@@ -156,8 +195,8 @@ impl Database {
             other => other,
         })?;
         let schema = self.url.schema.as_str().into();
-        let prepared = Mutex::default();
-        let session = Session { client, prepared, schema, connection, is_warned };
+        let (prepared, tables) = (Mutex::default(), self.tables());
+        let session = Session { client, prepared, schema, tables, connection, is_warned };
         for setting in SETTINGS {
             // Some databases do not support all settings, so a refused setting is ignored.
             match session.batch(setting).await {
@@ -243,6 +282,23 @@ impl Database {
         }
     }
 
+    /// Reads the tables `versions` and `newest` with a statement that has a column `compacted`.
+    pub(crate) async fn read_versions(
+        &self,
+        statement: Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<VersionsRead, DatabaseFault> {
+        let rows = self.query(statement, parameters).await?;
+        let compacted = match compacted_in(&rows) {
+            Some(compacted) => compacted,
+            None => {
+                let row = self.query_opt(Statement::Compacted, &[]).await?;
+                row.ok_or_else(no_progress)?.get(0)
+            }
+        };
+        Ok(VersionsRead { rows, compacted })
+    }
+
     /// Like [`Database::query`], for a statement that returns at most one row.
     pub(crate) async fn query_opt(
         &self,
@@ -275,6 +331,23 @@ impl Session {
         parameters: Parameters<'_>,
     ) -> Result<Option<Row>, DatabaseFault> {
         Ok(self.query(statement, parameters).await?.into_iter().next())
+    }
+
+    /// Like [`Database::read_versions`].
+    pub(crate) async fn read_versions(
+        &self,
+        statement: Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<VersionsRead, DatabaseFault> {
+        let rows = self.query(statement, parameters).await?;
+        let compacted = match compacted_in(&rows) {
+            Some(compacted) => compacted,
+            None => {
+                let row = self.query_opt(Statement::Compacted, &[]).await?;
+                row.ok_or_else(no_progress)?.get(0)
+            }
+        };
+        Ok(VersionsRead { rows, compacted })
     }
 
     /// Returns the rows of a read-only statement that is not part of a transaction. The statement is
@@ -342,7 +415,7 @@ impl Session {
     ) -> Result<bool, DatabaseFault> {
         self.batch("BEGIN").await?;
         match run(self).await {
-            Ok(true) => self.batch("COMMIT").await.map(|()| true),
+            Ok(true) => self.commit().await.map(|()| true),
             Ok(false) => self.batch("ROLLBACK").await.map(|()| false),
             Err(fault) => {
                 // If the connection is lost, the database server rolls back automatically.
@@ -352,8 +425,39 @@ impl Session {
         }
     }
 
-    pub(crate) fn schema(&self) -> &str {
-        &self.schema
+    async fn commit(&self) -> Result<(), DatabaseFault> {
+        self.take_warning();
+        self.batch("COMMIT").await?;
+        // Citus first prepares the transaction on all nodes. Then it commits, and sends a warning if a
+        // node cannot be informed. Until that node is informed, it hides the changes.
+        if self.tables == Tables::Distributed && self.take_warning() {
+            let reason = "a node of the database has not confirmed a commit";
+            return Err(DatabaseFault::Lost(reason.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Prepares this session for transactions that write to distributed tables. Ends transactions that
+    /// an earlier session has left behind, because they lock rows that this session writes.
+    pub(crate) async fn prepare_for_nodes(&self) -> Result<(), DatabaseFault> {
+        if self.tables == Tables::Local {
+            return Ok(());
+        }
+        self.batch(NODE_CONNECTIONS).await?;
+        match self.query(Statement::EndPrepared, &[]).await {
+            // Without the privilege, Citus ends these transactions within a minute.
+            Ok(_) | Err(DatabaseFault::Privilege(_)) => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    pub(crate) const fn tables(&self) -> Tables {
+        self.tables
+    }
+
+    /// Returns the text of a statement.
+    pub(crate) fn text(&self, statement: Statement) -> String {
+        statement.text(&self.schema, self.tables)
     }
 
     /// Returns whether the database has sent a warning since the last call. The warning of a statement
@@ -374,10 +478,21 @@ impl Session {
         if let Some(known) = known {
             return Ok(known);
         }
-        let prepared = limited(self.client.prepare(&statement.text(&self.schema))).await?;
+        let prepared = limited(self.client.prepare(&self.text(statement))).await?;
         self.prepared.lock().insert(statement, prepared.clone());
         Ok(prepared)
     }
+}
+
+/// Returns the compacted revision that a statement has read together with its rows; `None` if the
+/// statement has found nothing, or has read distributed tables.
+fn compacted_in(rows: &[Row]) -> Option<i64> {
+    rows.first().and_then(|row| row.get("compacted"))
+}
+
+/// Returns the fault of a table `progress` without its row.
+pub(crate) fn no_progress() -> DatabaseFault {
+    DatabaseFault::Content { table: "progress", problem: "the row is missing".to_owned() }
 }
 
 /// Returns whether the client library has closed a new connection because the server is read-only. The

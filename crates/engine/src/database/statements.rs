@@ -1,7 +1,8 @@
 //! Every SQL statement that the engine executes outside the migrations.
 //!
 //! PostgreSQL, CockroachDB and YugabyteDB support all of these statements. The tables are described
-//! in `migrations`.
+//! in `migrations`. If Citus distributes the tables of versions, no statement reads these tables and
+//! the compacted revision together (see [`Tables`]).
 
 /// One of the engine's SQL statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +31,12 @@ pub(crate) enum Statement {
     /// Advances the stored position of the last batch in the tables to the end of the next part of
     /// the log. Has no effect if the position has already moved.
     AdvanceProgress,
+    /// Locks the stored position of the last batch in the tables until the end of the transaction.
+    /// Returns no row if the position has already moved.
+    LockProgress,
+    /// Ends the transactions that were interrupted after they had been prepared on the nodes of a
+    /// Citus database.
+    EndPrepared,
     /// Adds versions to table `versions`.
     AddVersions,
     /// Sets the newest versions of keys in table `newest`.
@@ -105,6 +112,27 @@ pub(crate) enum Statement {
     IsAnyVisible,
 }
 
+/// Where the tables `versions` and `newest` are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tables {
+    /// In the same database as the other tables. A statement reads all tables in one snapshot.
+    Local,
+    /// Citus distributes the tables over several database servers, which have no common snapshot.
+    /// Statements that read these tables return NULL instead of the compacted revision, which must
+    /// be read afterwards.
+    Distributed,
+}
+
+impl Tables {
+    /// Returns the column `compacted` of a statement that reads versions.
+    const fn compacted(self) -> &'static str {
+        match self {
+            Self::Local => COMPACTED,
+            Self::Distributed => "NULL::bigint AS compacted",
+        }
+    }
+}
+
 /// How a range of keys ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum End {
@@ -134,6 +162,10 @@ const AT_REVISION: &str = "FROM {s}.newest n LEFT JOIN LATERAL (\
      ORDER BY v.mod_revision DESC, v.sub DESC LIMIT 1) o ON true \
      WHERE {range} AND ((n.mod_revision <= $3 AND NOT n.deleted) OR (n.mod_revision > $3 AND NOT o.deleted))";
 
+/// The version of key `$1` at revision `$2`.
+const VERSION_AT: &str = "mod_revision, sub, deleted, record FROM {s}.versions \
+     WHERE key = $1 AND mod_revision <= $2 ORDER BY mod_revision DESC, sub DESC LIMIT 1";
+
 /// The records up to revision `$1`. A key that was deleted at exactly that revision is not visible,
 /// even if the same request wrote it again.
 const RECORDS: &str = "(SELECT mod_revision, sub, deleted, record, \
@@ -145,7 +177,8 @@ const RECORDS: &str = "(SELECT mod_revision, sub, deleted, record, \
 
 impl Statement {
     /// Returns the text of the statement, with the schema filled in.
-    pub(crate) fn text(self, schema: &str) -> String {
+    pub(crate) fn text(self, schema: &str, tables: Tables) -> String {
+        let compacted = tables.compacted();
         let text = match self {
             Self::NewestFactsIn(end) => {
                 format!("{NEWEST_FACTS} WHERE {} AND NOT n.deleted {PAGE}", end.condition())
@@ -159,25 +192,9 @@ impl Statement {
                  ORDER BY n.key, n.mod_revision, n.sub LIMIT $6",
                 end.condition()
             ),
-            Self::RangeAt { end, whole, descending } => {
-                let newer = "n.mod_revision > $3";
-                let of =
-                    |column: &str| format!("CASE WHEN {newer} THEN o.{column} ELSE n.{column} END");
-                let record = if whole {
-                    of("record")
-                } else {
-                    format!("CASE WHEN {newer} THEN o.record END")
-                };
-                let order = if descending { "DESC" } else { "ASC" };
-                format!(
-                    "SELECT n.key, {}, {}, n.create_revision, n.version, {record}, {COMPACTED} {} ORDER BY n.key {order} LIMIT $4",
-                    of("mod_revision"),
-                    of("sub"),
-                    AT_REVISION.replace("{range}", end.condition())
-                )
-            }
+            Self::RangeAt { end, whole, descending } => range_at(end, whole, descending, compacted),
             Self::CountAt(end) => format!(
-                "SELECT count(*), {COMPACTED} FROM {{s}}.newest n WHERE {} AND n.key <> ALL($4) AND \
+                "SELECT count(*), {compacted} FROM {{s}}.newest n WHERE {} AND n.key <> ALL($4) AND \
                  CASE WHEN n.mod_revision <= $3 THEN NOT n.deleted ELSE coalesce((\
                  SELECT NOT v.deleted FROM {{s}}.versions v WHERE v.key = n.key AND v.mod_revision <= $3 \
                  ORDER BY v.mod_revision DESC, v.sub DESC LIMIT 1), false) END",
@@ -209,6 +226,7 @@ impl Statement {
                 "SELECT mod_revision, sub, deleted, record, visible FROM {RECORDS} ORDER BY mod_revision, sub"
             ),
             Self::IsAnyVisible => format!("SELECT EXISTS (SELECT 1 FROM {RECORDS} WHERE visible)"),
+            Self::VersionAt => version_at(tables),
             fixed => fixed.fixed_text().to_owned(),
         };
         text.replace("{s}", schema)
@@ -260,6 +278,10 @@ impl Statement {
                 "UPDATE {s}.progress SET written_seq = $2, records = records + $3, bytes = bytes + $4 \
                  WHERE id = 1 AND written_seq = $1"
             }
+            Self::LockProgress => {
+                "SELECT id FROM {s}.progress WHERE id = 1 AND written_seq = $1 FOR UPDATE"
+            }
+            Self::EndPrepared => "SELECT recover_prepared_transactions()",
             Self::AddVersions => {
                 "INSERT INTO {s}.versions (key, mod_revision, sub, deleted, record) \
                  SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bool[], $5::bytea[]) \
@@ -290,11 +312,6 @@ impl Statement {
             }
             Self::NewestWhole => {
                 "SELECT n.mod_revision, n.sub, n.record FROM {s}.newest n WHERE n.key = ANY($1) AND NOT n.deleted"
-            }
-            Self::VersionAt => {
-                "SELECT p.compacted, v.mod_revision, v.sub, v.deleted, v.record FROM {s}.progress p LEFT JOIN LATERAL (\
-                 SELECT mod_revision, sub, deleted, record FROM {s}.versions WHERE key = $1 AND mod_revision <= $2 \
-                 ORDER BY mod_revision DESC, sub DESC LIMIT 1) v ON true WHERE p.id = 1"
             }
             Self::Compacted => "SELECT compacted FROM {s}.progress WHERE id = 1",
             Self::AnnounceCompaction => {
@@ -351,6 +368,29 @@ impl Statement {
     }
 }
 
+fn range_at(end: End, whole: bool, descending: bool, compacted: &str) -> String {
+    let newer = "n.mod_revision > $3";
+    let of = |column: &str| format!("CASE WHEN {newer} THEN o.{column} ELSE n.{column} END");
+    let record = if whole { of("record") } else { format!("CASE WHEN {newer} THEN o.record END") };
+    let order = if descending { "DESC" } else { "ASC" };
+    format!(
+        "SELECT n.key, {}, {}, n.create_revision, n.version, {record}, {compacted} {} ORDER BY n.key {order} LIMIT $4",
+        of("mod_revision"),
+        of("sub"),
+        AT_REVISION.replace("{range}", end.condition())
+    )
+}
+
+fn version_at(tables: Tables) -> String {
+    match tables {
+        Tables::Local => format!(
+            "SELECT p.compacted, v.mod_revision, v.sub, v.deleted, v.record FROM {{s}}.progress p \
+             LEFT JOIN LATERAL (SELECT {VERSION_AT}) v ON true WHERE p.id = 1"
+        ),
+        Tables::Distributed => format!("SELECT {}, {VERSION_AT}", tables.compacted()),
+    }
+}
+
 /// A statement that reads batches from the log.
 struct LogPart {
     /// The content that is read of each batch.
@@ -395,3 +435,42 @@ const PAGE: &str = "ORDER BY n.key LIMIT $3";
 const NEWEST_FACTS: &str =
     "SELECT n.key, n.mod_revision, n.sub, n.create_revision, n.version FROM {s}.newest n";
 const NEWEST_WHOLE: &str = "SELECT n.mod_revision, n.sub, n.record FROM {s}.newest n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The statements that read versions of keys at a revision.
+    fn reads_at_a_revision() -> Vec<Statement> {
+        let mut statements = vec![Statement::VersionAt];
+        for end in [End::Before, End::Open] {
+            statements.push(Statement::CountAt(end));
+            for (whole, descending) in [(false, false), (false, true), (true, false), (true, true)]
+            {
+                statements.push(Statement::RangeAt { end, whole, descending });
+            }
+        }
+        statements
+    }
+
+    #[test]
+    fn statements_read_the_compacted_revision_only_together_with_local_tables() {
+        for statement in reads_at_a_revision() {
+            let local = statement.text("s", Tables::Local);
+            assert!(local.contains("p.compacted") && local.contains("s.progress"), "{local}");
+            let distributed = statement.text("s", Tables::Distributed);
+            assert!(!distributed.contains("s.progress"), "{distributed}");
+            assert!(distributed.contains("NULL::bigint AS compacted"), "{distributed}");
+        }
+    }
+
+    #[test]
+    fn other_statements_do_not_depend_on_where_the_tables_are() {
+        for statement in [Statement::AddVersions, Statement::ReadGarbage, Statement::Records] {
+            assert_eq!(
+                statement.text("s", Tables::Local),
+                statement.text("s", Tables::Distributed)
+            );
+        }
+    }
+}

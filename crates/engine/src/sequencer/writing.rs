@@ -7,6 +7,11 @@
 //!   written once, and a former sequencer cannot write after its successor has written.
 //! * Every server derives the same rows from a part of the log. Therefore a part whose transaction had
 //!   an unknown outcome is written again if the position has not moved.
+//! * If Citus distributes the tables, the nodes make a transaction visible at different times, the
+//!   position first. A part is then written in two transactions: the first one locks the position and
+//!   writes the versions, and the second one moves the position after all nodes have confirmed the
+//!   first one. If the first one is repeated, it waits for the outcome of earlier attempts, because it
+//!   writes the same rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +24,7 @@ use quorate_telemetry::log;
 use tokio::sync::watch;
 
 use crate::batch::{Committed, Record, number_of};
-use crate::database::{Database, DatabaseFault, STATEMENT_RECORDS_MAX, Session, Statement};
+use crate::database::{Database, DatabaseFault, STATEMENT_RECORDS_MAX, Session, Statement, Tables};
 use crate::error::EngineError;
 use crate::replica::Replica;
 
@@ -97,7 +102,11 @@ impl Writing {
     async fn session(&mut self) -> Result<&Session, DatabaseFault> {
         let session = match self.session.take() {
             Some(session) => session,
-            None => self.database.connect().await?,
+            None => {
+                let session = self.database.connect().await?;
+                session.prepare_for_nodes().await?;
+                session
+            }
         };
         Ok(self.session.insert(session))
     }
@@ -123,7 +132,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Writes a part in one transaction. Returns whether the position was still `from`. Otherwise,
+    /// Writes a part, and moves the position. Returns whether the position was still `from`. Otherwise,
     /// nothing is written.
     async fn write(&mut self, from: u64, part: &[Arc<Committed>]) -> Result<bool, DatabaseFault> {
         let to = part.last().map_or(from, |last| last.seq).cast_signed();
@@ -133,6 +142,10 @@ impl Writing {
         let bytes: usize = records.iter().map(|record| record.record.len()).sum();
         let bytes_signed = i64::try_from(bytes).unwrap_or(i64::MAX);
         let session = self.session().await?;
+        let are_distributed = session.tables() == Tables::Distributed;
+        if are_distributed && !write_to_nodes(session, from, &records).await? {
+            return Ok(false);
+        }
         let is_done = session
             .transaction(async |session| {
                 let moved: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
@@ -140,7 +153,9 @@ impl Writing {
                 if session.execute(Statement::AdvanceProgress, &moved).await? == 0 {
                     return Ok(false);
                 }
-                write_records(session, &records).await?;
+                if !are_distributed {
+                    write_records(session, &records).await?;
+                }
                 write_rows(session, part).await?;
                 Ok(true)
             })
@@ -150,6 +165,24 @@ impl Writing {
         }
         Ok(is_done)
     }
+}
+
+/// Writes versions to distributed tables. Returns whether the position was still `from`. Otherwise,
+/// nothing is written.
+async fn write_to_nodes(
+    session: &Session,
+    from: i64,
+    records: &[&Record],
+) -> Result<bool, DatabaseFault> {
+    session
+        .transaction(async |session| {
+            // While this transaction holds the lock, no other server can move the position.
+            if session.query_opt(Statement::LockProgress, &[&from]).await?.is_none() {
+                return Ok(false);
+            }
+            write_records(session, records).await.map(|()| true)
+        })
+        .await
 }
 
 /// Writes versions to table `versions`, and the newest version of each key to table `newest`. Must be

@@ -1,4 +1,7 @@
 //! Starts temporary PostgreSQL servers for the tests.
+//!
+//! With `QUORATE_CITUS_WORKERS=2`, each server is the coordinator of a Citus database, and two further
+//! servers hold the shards. The extension Citus must be installed.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,6 +16,10 @@ use tempfile::TempDir;
 /// users that exists. The first user comes with Debian's package, and the second user always exists.
 const USERS: [&str; 2] = ["postgres", "nobody"];
 
+/// The options of a server with Citus. The nodes connect to each other without TLS. Otherwise, Citus
+/// would turn on TLS for all connections to its nodes.
+const CITUS: &str = "-c shared_preload_libraries=citus -c citus.node_conninfo=sslmode=disable";
+
 /// A running PostgreSQL server. The server stops when this value is dropped, or when the test process
 /// ends.
 #[derive(Debug)]
@@ -23,6 +30,8 @@ pub(crate) struct Postgres {
     /// Additional command-line options of the server.
     settings: String,
     server: Option<Child>,
+    /// The servers that hold the shards of a Citus database.
+    workers: Vec<Self>,
 }
 
 /// Returns the server that the tests share. Each test uses a schema of its own. Returns `None` if
@@ -41,6 +50,26 @@ impl Postgres {
     /// Creates a database cluster with these files in its directory, and starts a server with these
     /// settings.
     pub(crate) fn start_with(settings: &str, files: &[(&str, &str)]) -> Option<Self> {
+        let mut postgres = Self::start_alone(settings, files)?;
+        for _ in 0..worker_count() {
+            postgres.add_worker();
+        }
+        Some(postgres)
+    }
+
+    /// Starts a worker of this Citus coordinator.
+    fn add_worker(&mut self) {
+        let worker = Self::start_alone("", &[]).expect("PostgreSQL is installed");
+        for server in [&worker, &*self] {
+            server.query("CREATE EXTENSION IF NOT EXISTS citus");
+        }
+        let (own, new) = (self.port, worker.port);
+        self.query(&format!("SELECT citus_set_coordinator_host('127.0.0.1', {own})"));
+        self.query(&format!("SELECT citus_add_node('127.0.0.1', {new})"));
+        self.workers.push(worker);
+    }
+
+    fn start_alone(settings: &str, files: &[(&str, &str)]) -> Option<Self> {
         let Some(programs) = programs() else {
             missing();
             return None;
@@ -79,7 +108,12 @@ impl Postgres {
     fn without_data(programs: PathBuf, settings: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("quorate-postgres").tempdir().unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-        Self { dir, programs, port: free_port(), settings: settings.to_owned(), server: None }
+        let settings = match worker_count() {
+            0 => settings.to_owned(),
+            _ => format!("{CITUS} {settings}"),
+        };
+        let (port, workers) = (free_port(), Vec::new());
+        Self { dir, programs, port, settings, server: None, workers }
     }
 
     /// Starts a standby of this server, and waits until this server's commits wait for the standby. This server must
@@ -118,6 +152,8 @@ impl Postgres {
             .command("psql")
             .args(["-XAtqc", text, "-h", "127.0.0.1", "-p", &self.port.to_string()])
             .args(["-U", "quorate", "postgres"])
+            // The server may be configured to wait for a standby that has not been started yet.
+            .env("PGOPTIONS", "-c synchronous_commit=local")
             .output()
             .unwrap();
         assert!(answered.status.success(), "{}", String::from_utf8_lossy(&answered.stderr));
@@ -147,6 +183,11 @@ impl Postgres {
     /// Kills the server and all its sessions without a warning.
     pub(crate) fn halt(&mut self) {
         self.signal("immediate");
+    }
+
+    /// Returns the servers that hold the shards of a Citus database.
+    pub(crate) fn workers(&mut self) -> &mut [Self] {
+        &mut self.workers
     }
 
     fn data(&self) -> PathBuf {
@@ -226,6 +267,11 @@ impl Drop for Postgres {
             let (Ok(_) | Err(_)) = shell.wait();
         }
     }
+}
+
+/// Returns the number of workers of each Citus database. Without workers, the tests run without Citus.
+fn worker_count() -> usize {
+    std::env::var("QUORATE_CITUS_WORKERS").map_or(0, |count| count.parse().unwrap())
 }
 
 fn user() -> &'static str {
