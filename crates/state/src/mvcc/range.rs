@@ -265,10 +265,37 @@ impl<'a> Snapshot<'a> {
 
     /// Returns the number of keys of a range that were live at a readable revision.
     pub(super) fn count_at(&self, range: KeyRange<'_>, revision: i64) -> usize {
-        if revision == self.tree_revision {
-            return self.count(range);
-        }
         self.collect(range, revision, Candidates::First(0)).1
+    }
+
+    /// Returns the number of keys of a range that were live at a readable revision, unless all keys must be visited to
+    /// count them.
+    ///
+    /// At an earlier revision, the count is the newest count without the changes since then. This is worthwhile if
+    /// there are fewer changes than keys in the range. A client that lists a range in pages at the revision of the
+    /// first page would otherwise wait for a visit to all keys for each page.
+    pub(super) fn known_count(&self, range: KeyRange<'_>, revision: i64) -> Option<usize> {
+        let newest = self.count(range);
+        if revision == self.tree_revision {
+            return Some(newest);
+        }
+        let window = self.records.window;
+        if window.first_main()? > revision + 1 {
+            return None;
+        }
+        let (mut created, mut deleted) = (0, 0);
+        for (read, (_, record)) in window.since(revision + 1).enumerate() {
+            if read == newest {
+                return None;
+            }
+            let fields = Fields::decode(record).expect("the window contains valid records");
+            if range.contains(fields.key) {
+                created += usize::from(fields.version == 1);
+                // Only deletions have no version.
+                deleted += usize::from(fields.version == 0);
+            }
+        }
+        Some(newest + deleted - created)
     }
 
     fn result(&self, kvs: Vec<KeyValue>, more: bool, count: usize) -> RangeResult {
@@ -284,23 +311,24 @@ impl<'a> Snapshot<'a> {
         candidates: Candidates,
     ) -> (Vec<Found<'a>>, usize) {
         let newest = revision == self.tree_revision;
-        let mut count = if newest { self.count(range) } else { 0 };
+        let known = self.known_count(range, revision);
+        let mut count = known.unwrap_or_default();
         let (skip, wanted) = match candidates {
             Candidates::First(wanted) => (0, wanted),
             Candidates::Last(wanted) if newest => (count.saturating_sub(wanted), wanted),
             Candidates::Last(_) => (0, usize::MAX),
         };
-        let mut found = Vec::with_capacity(if newest { wanted.min(count) } else { 0 });
-        if newest && wanted == 0 {
+        let mut found = Vec::with_capacity(wanted.min(count));
+        if known.is_some() && wanted == 0 {
             return (found, count);
         }
         self.walk(range, skip, |key, entry| {
             if let Some(visible) = self.visible(key, entry, revision) {
-                count += usize::from(!newest);
+                count += usize::from(known.is_none());
                 if found.len() < wanted {
                     found.push(visible);
                 }
-                if newest && found.len() == wanted {
+                if known.is_some() && found.len() == wanted {
                     return ControlFlow::Break(());
                 }
             }

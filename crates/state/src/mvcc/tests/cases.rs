@@ -238,6 +238,34 @@ fn the_fault_for_a_missing_record_names_its_revision() {
 }
 
 #[test]
+fn an_earlier_count_is_known_without_visiting_keys_if_few_changes_followed() {
+    let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
+    for n in 0..50_u8 {
+        put(&mut store, &mut batch, &[b'k', n], &[n]);
+    }
+    let revision = store.current_revision();
+    let range = KeyRange::Between(b"k", b"l");
+    let known = |store: &mut Store, revision| {
+        store.publish();
+        store.reader().view().snapshot().known_count(range, revision)
+    };
+    put(&mut store, &mut batch, b"kx", b"created");
+    put(&mut store, &mut batch, b"kx", b"changed");
+    put(&mut store, &mut batch, b"other", b"");
+    store.write(&mut batch).delete_range(KeyRange::Between(b"k\0", b"k\x0a"));
+    assert_eq!(known(&mut store, revision), Some(50));
+    assert_eq!(known(&mut store, revision + 1), Some(51));
+    let newest = store.current_revision();
+    assert_eq!(known(&mut store, newest), Some(41));
+    for _ in 0..40 {
+        put(&mut store, &mut batch, b"other", b"");
+    }
+    assert_eq!(known(&mut store, revision), None, "the changes outnumber the keys");
+    assert_eq!(known(&mut store, newest), Some(41));
+    assert_eq!(known(&mut store, 1), None);
+}
+
+#[test]
 fn later_pages_of_a_list_use_the_pinned_index() {
     let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
     for n in 0..100_u8 {
