@@ -80,7 +80,7 @@ const SETTINGS: [&str; 5] = [
 ];
 
 /// The connections to each node that a session of a Citus database keeps for its next transaction. A
-/// statement that writes many keys uses a connection for each shard, and by default, Citus closes all
+/// statement for many keys uses up to one connection for each shard, and by default, Citus closes all
 /// of them but one after each transaction.
 const NODE_CONNECTIONS: &str = "SET citus.max_cached_conns_per_worker = 16";
 
@@ -437,13 +437,21 @@ impl Session {
         Ok(())
     }
 
-    /// Prepares this session for transactions that write to distributed tables. Ends transactions that
-    /// an earlier session has left behind, because they lock rows that this session writes.
-    pub(crate) async fn prepare_for_nodes(&self) -> Result<(), DatabaseFault> {
+    /// Makes the database keep this session's connections to the nodes of distributed tables. Only the
+    /// few sessions that the sequencer uses all the time need this.
+    pub(crate) async fn keep_node_connections(&self) -> Result<(), DatabaseFault> {
+        match self.tables {
+            Tables::Local => Ok(()),
+            Tables::Distributed => self.batch(NODE_CONNECTIONS).await,
+        }
+    }
+
+    /// Ends transactions that an earlier session has left behind in distributed tables, because they
+    /// lock rows that this session writes.
+    pub(crate) async fn end_prepared(&self) -> Result<(), DatabaseFault> {
         if self.tables == Tables::Local {
             return Ok(());
         }
-        self.batch(NODE_CONNECTIONS).await?;
         match self.query(Statement::EndPrepared, &[]).await {
             // Without the privilege, Citus ends these transactions within a minute.
             Ok(_) | Err(DatabaseFault::Privilege(_)) => Ok(()),

@@ -26,13 +26,16 @@ use tokio::sync::watch;
 
 use crate::batch::{Committed, Record};
 use crate::database::{
-    Database, DatabaseFault, STATEMENT_RECORDS_MAX, Session, Statement, has_reached_log_limit,
+    Database, DatabaseFault, STATEMENT_RECORDS_MAX, Session, Statement, Tables,
+    has_reached_log_limit,
 };
 use crate::error::EngineError;
 use crate::replica::Replica;
 
 /// Maximum number of batches whose garbage one step removes. The statement that reads them also limits their bytes.
 const STEP_BATCHES: i64 = 16;
+/// The same limit for distributed tables, whose transactions take longer.
+const STEP_BATCHES_DISTRIBUTED: i64 = 256;
 /// Pause before a failed step is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -134,7 +137,11 @@ impl Compacting {
     async fn session(&mut self) -> Result<&Session, DatabaseFault> {
         let session = match self.session.take() {
             Some(session) => session,
-            None => self.database.connect().await?,
+            None => {
+                let session = self.database.connect().await?;
+                session.keep_node_connections().await?;
+                session
+            }
         };
         Ok(self.session.insert(session))
     }
@@ -193,8 +200,12 @@ impl Compacting {
     async fn remove_older(&mut self, compacted: i64) -> Result<bool, DatabaseFault> {
         let written = self.read_written().await?;
         let session = self.session().await?;
+        let step_batches = match session.tables() {
+            Tables::Local => STEP_BATCHES,
+            Tables::Distributed => STEP_BATCHES_DISTRIBUTED,
+        };
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
-            [&written, &compacted, &STEP_BATCHES];
+            [&written, &compacted, &step_batches];
         let rows = session.query(Statement::ReadGarbage, &parameters).await?;
         let batches = rows.iter().map(Committed::decode).collect::<Result<Vec<_>, _>>()?;
         let Some(last) = batches.last() else { return Ok(true) };
@@ -208,7 +219,7 @@ impl Compacting {
             })
             .await?;
         self.subtract(removed);
-        let is_full = i64::try_from(rows.len()).is_ok_and(|count| count == STEP_BATCHES)
+        let is_full = i64::try_from(rows.len()).is_ok_and(|count| count == step_batches)
             || rows.last().is_some_and(has_reached_log_limit);
         Ok(!is_full)
     }

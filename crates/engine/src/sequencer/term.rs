@@ -128,6 +128,7 @@ async fn begin(context: &TermContext, id: TermId) -> Result<Begun, EngineError> 
     // The session that loads keys is opened before the round. If the database has lost rows before
     // that, the round detects the loss. If the database loses rows later, this session ends, too.
     let session = database.connect().await?;
+    session.keep_node_connections().await?;
     context.rounds.wait().await?;
     let mut writing = Writing {
         database: Arc::clone(database),

@@ -104,7 +104,8 @@ impl Writing {
             Some(session) => session,
             None => {
                 let session = self.database.connect().await?;
-                session.prepare_for_nodes().await?;
+                session.keep_node_connections().await?;
+                session.end_prepared().await?;
                 session
             }
         };
