@@ -198,10 +198,11 @@ async fn keys_can_be_browsed_with_the_keyboard_alone(kind: Kind) {
     browser.until("document.activeElement.getAttribute('aria-label') === 'Prefix of the keys'");
     // The arrow keys move the focus down to the tree, open the prefix, and move to the first key with the prefix.
     let (down, right, enter) = ("\u{e015}", "\u{e014}", "\u{e007}");
+    browser.until("all('[role=treeitem]').length === 2");
     browser.keys(&[down]);
     browser.until("document.activeElement.getAttribute('role') === 'tree'");
     browser.keys(&[right]);
-    browser.sees("rev");
+    browser.until("all('[role=treeitem]').length === 4");
     browser.keys(&[down, enter]);
     browser.sees("value of a/1");
     browser.keys(&["?"]);
