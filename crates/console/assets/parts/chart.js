@@ -190,7 +190,8 @@ class Chart extends HTMLElement {
     );
     setText(
       this.empty,
-      times.length === 0 ? 'Waiting for the first samples' : this.hasValues ? '' : this.missing(),
+      // Rates and latencies are computed from two samples.
+      this.hasValues ? '' : times.length < 2 ? 'Waiting for the first samples' : this.missing(),
     );
     setAttr(this.empty, 'x', String(width / 2));
     setAttr(this.empty, 'y', String((HEIGHT - BOTTOM + TOP) / 2 + 4));
