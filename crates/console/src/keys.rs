@@ -7,9 +7,10 @@
 //! * The pages of a list are consistent: all show the revision of the first page. A tree level is consistent only if
 //!   the page shows an earlier revision. Otherwise, each part of the level is read at the newest revision.
 //! * While clients write, a member does not visit all keys of a range to answer a call for a part of the range. A
-//!   member counts the keys of a range for each read. At the newest revision, Quorate looks up the count, but at an
-//!   earlier revision it visits every key of the range. `first_keys` therefore reads only a small range at an earlier
-//!   revision. Only the count of a list at an earlier revision visits all keys, once for the list.
+//!   member counts the keys of a range for each read. At an earlier revision, it visits every key of the range if more
+//!   changes than keys followed, and an older Quorate member always does. `first_keys` therefore reads only a small
+//!   range at an earlier revision. Only the count of a list at an earlier revision may visit all keys, once for the
+//!   list.
 //!
 //! # Bound
 //!
