@@ -112,7 +112,7 @@ impl DatabaseFault {
         .contains(code)
         {
             Self::Conflict(message)
-        } else if ends_session(code.code()) {
+        } else if ends_session(code.code()) || has_lost_node(code.code(), &message) {
             Self::Lost(message)
         } else {
             Self::Statement { code: code.code().to_owned(), message }
@@ -156,6 +156,12 @@ fn ends_session(code: &str) -> bool {
     code.starts_with("57P") || code.starts_with("08") || ["25P03", "40003"].contains(&code)
 }
 
+/// Returns whether Citus reports that it has lost the connection to a node. If the session already uses
+/// this connection, Citus reports its loss as an internal error (XX000).
+fn has_lost_node(code: &str, message: &str) -> bool {
+    code == "XX000" && message.contains("connection")
+}
+
 impl From<Error> for DatabaseFault {
     fn from(error: Error) -> Self {
         Self::of(&error)
@@ -185,5 +191,16 @@ mod tests {
         for code in ["57014", "54000", "40001", "25P02"] {
             assert!(!ends_session(code), "{code}");
         }
+    }
+
+    #[test]
+    fn a_lost_connection_to_a_node_is_not_an_internal_error() {
+        for message in [
+            "failure on connection marked as essential: 127.0.0.1:5432",
+            "terminating connection due to unexpected postmaster exit",
+        ] {
+            assert!(has_lost_node("XX000", message), "{message}");
+        }
+        assert!(!has_lost_node("XX000", "could not read block 7"));
     }
 }
