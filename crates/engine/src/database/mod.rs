@@ -79,10 +79,15 @@ const SETTINGS: [&str; 5] = [
     "SET client_connection_check_interval = '1s'",
 ];
 
-/// The connections to each node that a session of a Citus database keeps for its next transaction. A
-/// statement for many keys uses up to one connection for each shard, and by default, Citus closes all
-/// of them but one after each transaction.
-const NODE_CONNECTIONS: &str = "SET citus.max_cached_conns_per_worker = 16";
+/// The setting of every session of a Citus database: a statement uses one connection to each worker.
+/// By default, a statement for many shards opens up to 16 connections to each worker, which takes longer
+/// than most statements, and Citus closes all of them but one after the statement.
+const NODE_CONNECTION: &str = "SET citus.max_adaptive_executor_pool_size = 1";
+
+/// The settings of a session that uses several connections to each worker, and keeps them for the next
+/// statement.
+const NODE_CONNECTIONS: &str =
+    "SET citus.max_adaptive_executor_pool_size = 16; SET citus.max_cached_conns_per_worker = 16";
 
 /// The parameters of a statement.
 pub(crate) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -203,6 +208,9 @@ impl Database {
                 Ok(()) | Err(DatabaseFault::Statement { .. }) => {}
                 Err(fault) => return Err(fault),
             }
+        }
+        if tables == Tables::Distributed {
+            session.batch(NODE_CONNECTION).await?;
         }
         Ok(session)
     }
@@ -437,8 +445,8 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the database keep this session's connections to the nodes of distributed tables. Only the
-    /// few sessions that the sequencer uses all the time need this.
+    /// Makes the database use and keep several connections of this session to each worker of distributed
+    /// tables. The sequencer does this for the three sessions that it uses all the time.
     pub(crate) async fn keep_node_connections(&self) -> Result<(), DatabaseFault> {
         match self.tables {
             Tables::Local => Ok(()),
