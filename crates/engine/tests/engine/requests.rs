@@ -523,7 +523,8 @@ async fn a_large_deletion_is_written_and_compacted_in_small_statements() {
     propose(&engine, compaction(last)).await.unwrap();
     engine.wait_compacted().await.unwrap();
     let statements = proxy.injected() - before;
-    assert!(statements >= 7, "{statements} statements removed the versions");
+    // In a Citus database, one step removes the garbage of all batches except the last one.
+    assert!(statements >= 6, "{statements} statements removed the versions");
     assert_eq!(engine.hash_kv(0).await.unwrap().unwrap().compact_revision, last);
     engine.stop().await;
 }
