@@ -245,6 +245,10 @@ const NOT_BY_DATABASE: &[(&str, &str)] = &[
     ("metrics::the_phases_of_a_commit_are_measured", NO_FILE),
     ("metrics::written_log_bytes_are_counted", NO_FILE),
     (
+        "metrics::the_wait_of_proposals_before_consensus_is_measured",
+        "the server commits writes through the database, not through consensus",
+    ),
+    (
         "maintenance::the_hashes_of_the_last_ten_compactions_are_kept",
         "the database computes the hash of any revision, not only of the last ten compactions",
     ),
