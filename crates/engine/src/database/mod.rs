@@ -297,14 +297,7 @@ impl Database {
         parameters: Parameters<'_>,
     ) -> Result<VersionsRead, DatabaseFault> {
         let rows = self.query(statement, parameters).await?;
-        let compacted = match compacted_in(&rows) {
-            Some(compacted) => compacted,
-            None => {
-                let row = self.query_opt(Statement::Compacted, &[]).await?;
-                row.ok_or_else(no_progress)?.get(0)
-            }
-        };
-        Ok(VersionsRead { rows, compacted })
+        with_compacted(rows, async || self.query_opt(Statement::Compacted, &[]).await).await
     }
 
     /// Like [`Database::query`], for a statement that returns at most one row.
@@ -348,14 +341,7 @@ impl Session {
         parameters: Parameters<'_>,
     ) -> Result<VersionsRead, DatabaseFault> {
         let rows = self.query(statement, parameters).await?;
-        let compacted = match compacted_in(&rows) {
-            Some(compacted) => compacted,
-            None => {
-                let row = self.query_opt(Statement::Compacted, &[]).await?;
-                row.ok_or_else(no_progress)?.get(0)
-            }
-        };
-        Ok(VersionsRead { rows, compacted })
+        with_compacted(rows, async || self.query_opt(Statement::Compacted, &[]).await).await
     }
 
     /// Returns the rows of a read-only statement that is not part of a transaction. The statement is
@@ -498,6 +484,19 @@ impl Session {
         self.prepared.lock().insert(statement, prepared.clone());
         Ok(prepared)
     }
+}
+
+/// Adds the compacted revision to rows: the one that the statement has read together with them, or else the one that
+/// `read` returns now. It is read after the rows, so that it is at least as new as they are.
+async fn with_compacted(
+    rows: Vec<Row>,
+    read: impl AsyncFnOnce() -> Result<Option<Row>, DatabaseFault>,
+) -> Result<VersionsRead, DatabaseFault> {
+    let compacted = match compacted_in(&rows) {
+        Some(compacted) => compacted,
+        None => read().await?.ok_or_else(no_progress)?.get(0),
+    };
+    Ok(VersionsRead { rows, compacted })
 }
 
 /// Returns the compacted revision that a statement has read together with its rows; `None` if the
