@@ -3,6 +3,9 @@
 //! The test runner cannot mark a test as skipped at run time. A test whose material is missing prints a line that
 //! begins with [`SKIPPED`] and passes. Therefore the runner also prints the output of passing tests, which this module
 //! parses but does not show.
+//!
+//! The output of a whole run is long, and a failure may be far from its end. Therefore the summary repeats the name and
+//! the first lines of the output of each failed test.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -13,12 +16,17 @@ use crate::Outcome;
 /// The start of the line that a skipped test prints.
 const SKIPPED: &str = "skipped: ";
 
+/// The maximum number of lines that the summary repeats of a failed test's output.
+const FAILURE_LINES_MAX: usize = 8;
+
 /// The results of all tests so far.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     passed: u64,
     failed: u64,
     skipped: u64,
+    /// For each failed test, a line with its name, and the first lines of its output.
+    failures: Vec<Vec<String>>,
     /// The distinct reasons why tests were skipped.
     reasons: BTreeSet<String>,
 }
@@ -28,6 +36,8 @@ pub(crate) struct Tally {
 struct Reading {
     /// Whether the current lines are the output of passing tests.
     in_successes: bool,
+    /// Whether the current lines are the output of a failed test.
+    in_failure: bool,
     /// Whether the current test was skipped.
     is_skipped: bool,
     skipped: u64,
@@ -73,9 +83,21 @@ impl Tally {
             self.skipped += skipped + count("ignored");
             return true;
         }
-        match line {
-            "successes:" => reading.in_successes = true,
-            "failures:" => reading.in_successes = false,
+        let section = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"));
+        match (line, section) {
+            ("successes:", _) => reading.in_successes = true,
+            // This heading stands before the outputs, and again before the list of the names.
+            ("failures:", _) => (reading.in_successes, reading.in_failure) = (false, false),
+            (_, Some(name)) if !reading.in_successes => {
+                self.failures.push(vec![format!("failed: {name}")]);
+                reading.in_failure = true;
+            }
+            _ if reading.in_failure => {
+                let failure = self.failures.last_mut().expect("a failure has begun");
+                if !line.is_empty() && failure.len() <= FAILURE_LINES_MAX {
+                    failure.push(format!("    {line}"));
+                }
+            }
             _ if reading.in_successes && line.starts_with("---- ") => reading.is_skipped = false,
             _ => {
                 if let Some(reason) = line.strip_prefix(SKIPPED).filter(|_| reading.in_successes) {
@@ -87,14 +109,13 @@ impl Tally {
         !reading.in_successes
     }
 
-    /// Returns the reasons why tests were skipped, and the summary line.
+    /// Returns the reasons why tests were skipped, the failures, and the summary line.
     pub(crate) fn text(&self) -> String {
-        let reasons = self.reasons.iter().map(|reason| format!("skipped: {reason}\n"));
         let Self { passed, failed, skipped, .. } = self;
-        format!(
-            "{}{passed} passed, {failed} failed, {skipped} skipped",
-            reasons.collect::<String>()
-        )
+        let reasons = self.reasons.iter().map(|reason| format!("skipped: {reason}"));
+        let failures = self.failures.iter().flatten().cloned();
+        let summary = format!("{passed} passed, {failed} failed, {skipped} skipped");
+        reasons.chain(failures).chain([summary]).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -126,6 +147,8 @@ failures:
 ---- c stdout ----
 skipped: this line of a failing test does not count
 
+thread 'c' panicked at c.rs:1:1:
+
 failures:
     c
 
@@ -136,10 +159,23 @@ test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     fn a_skipped_test_does_not_count_as_passed() {
         let (mut tally, mut reading) = (Tally::default(), Reading::default());
         let shown: Vec<_> = OUTPUT.lines().filter(|line| tally.read(&mut reading, line)).collect();
-        let expected =
-            "skipped: there is no etcd\nskipped: there is no tool\n8 passed, 1 failed, 2 skipped";
-        assert_eq!(tally.text(), expected);
+        assert!(tally.text().starts_with("skipped: there is no etcd\nskipped: there is no tool\n"));
+        assert!(tally.text().ends_with("\n8 passed, 1 failed, 2 skipped"));
         assert!(shown.contains(&"---- c stdout ----") && !shown.contains(&"something"));
         assert!(shown.iter().filter(|line| line.starts_with("test result: ")).count() == 2);
+    }
+
+    #[test]
+    fn the_summary_contains_the_output_of_failed_tests() {
+        let (mut tally, mut reading) = (Tally::default(), Reading::default());
+        for line in OUTPUT.lines() {
+            tally.read(&mut reading, line);
+        }
+        let failure = "\
+failed: c
+    skipped: this line of a failing test does not count
+    thread 'c' panicked at c.rs:1:1:
+8 passed, 1 failed, 2 skipped";
+        assert!(tally.text().ends_with(failure), "{}", tally.text());
     }
 }
