@@ -1,10 +1,10 @@
-//! Finds the cause of each revision: the operation that wrote it, or a lease that ended.
+//! Finds the cause of each revision: the operation that wrote it, or the lease whose end deleted its keys.
 //!
-//! The response to a change names the revision that the change wrote. Every other revision was written by an operation
-//! with an unknown outcome, which wrote at most one revision, or by the end of a lease. If several such operations
-//! could have written a revision, the checker need not determine which of them did. It is enough that all these
-//! revisions can be assigned different operations at the same time. This is a bipartite matching, found by Kuhn's
-//! algorithm with shortest augmenting paths.
+//! The response to a change names the revision that the change wrote. Every other revision was caused either by an
+//! operation with an unknown outcome, which can write at most one revision, or by the end of a lease. If several such
+//! operations could have written a revision, the checker need not determine which of them did. It is enough that each
+//! of these revisions can be assigned an operation of its own. This is a bipartite matching, found by Kuhn's algorithm
+//! with shortest augmenting paths.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +22,7 @@ pub(crate) enum Cause {
     Operation(usize),
     /// This lease ended. No recorded operation has the same effect.
     LeaseEnd(i64),
-    /// Either a lease ended, or an operation had the same effect.
+    /// Either a lease ended, or an operation with the same effect was executed.
     Either,
 }
 
@@ -161,8 +161,8 @@ fn matching(open: &[(i64, Vec<usize>)]) -> Result<Vec<usize>, i64> {
     let mut has: Vec<Option<usize>> = vec![None; open.len()];
     for (start, (revision, _)) in open.iter().enumerate() {
         let (free, path) = free_operation(open, &given, start).ok_or(*revision)?;
-        // The last position on the path is assigned the free operation. The operation previously assigned to this
-        // position is passed to the position before it, and so on up to `start`.
+        // The last position on the path takes the free operation. The operation that it held before moves to the
+        // previous position on the path, and so on until `start` has an operation.
         let mut next = Some(free);
         while let Some(operation) = next {
             let place = path[&operation];
@@ -200,8 +200,8 @@ fn free_operation(
     None
 }
 
-/// Describes a revision without a cause. The violation names the operations that would have written this revision if
-/// they had not written another one.
+/// Describes a revision without a cause. The violation names operations that have exactly the effect of this revision
+/// but have already been assigned to other revisions.
 fn unexplained(history: &History, revision: i64) -> Box<Violation> {
     const SUSPECTS_MAX: usize = 4;
     let events = history.event_log.events(revision);

@@ -85,7 +85,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Checks an operation that wrote nothing, at the revision in its response.
+    /// Checks an operation that wrote nothing, against the state at the revision in its response.
     fn check_read(
         &self,
         history: &History,
@@ -179,7 +179,7 @@ fn changes(response: &KvResponse) -> bool {
     }
 }
 
-/// Returns whether a stale response to the request is also correct, because the request only reads and any member may
+/// Returns whether a stale response to the request is acceptable, because the request only reads, and any member may
 /// answer it from its own state.
 pub(crate) fn is_serializable(request: &KvRequest) -> bool {
     match request {

@@ -1,12 +1,12 @@
-//! Checks that each lease lives for its TTL and never exists again after its end.
+//! Checks that each lease lives for its TTL and never reappears after its end.
 //!
 //! There are two kinds of facts about a lease. The first kind is that the lease was *alive* at some moment between a
 //! call and its response. If that call renewed the lease, the lease must live for its TTL from then on. The second kind
 //! is that the lease was *gone* at some moment, and it must stay gone. A violation is a pair of facts that contradict
 //! each other.
 //!
-//! A lease id that was granted more than once (because a client repeated a grant without a response) stands for several
-//! leases, which the history cannot distinguish. Such ids are not checked.
+//! A lease id that was granted more than once (because a client retried a grant that had received no response) stands
+//! for several leases, which the history cannot distinguish. Such ids are not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,8 +64,8 @@ impl Lease {
         self.alive.iter().filter_map(|alive| alive.returned).min()
     }
 
-    /// Returns the observations that the lease was gone. Observations from before the lease was certainly alive are
-    /// left out, because the lease may not have been granted yet.
+    /// Returns the observations that the lease was gone. Observations before the first moment at which the lease was
+    /// certainly alive are left out, because the lease may not have been granted yet.
     fn gone(&self) -> impl Iterator<Item = &Gone> {
         let first_alive = self.first_alive();
         self.gone

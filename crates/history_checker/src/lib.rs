@@ -14,15 +14,15 @@
 //!   operation called later sees that revision or a newer one. Only serializable reads may be stale.
 //! - Watches: a watcher receives every event once and in order, with the right previous value. The events of a revision
 //!   arrive together, and progress notifications are true.
-//! - Leases: a lease neither ends early nor exists again after its end, and its keys are deleted with it.
+//! - Leases: a lease neither ends early nor reappears after its end, and its keys are deleted with it.
 //! - Compaction: reads of compacted revisions are refused, and no other reads are.
 //!
 //! # Algorithm
 //!
-//! Revisions put all changes in a total order, so the checker need not search for one. It passes over the revisions
-//! once and over the operations in time order once, so its cost grows linearly with the length of the history. Where
-//! several operations with unknown outcomes may have written a revision, a single matching of operations to revisions
-//! decides all such cases together.
+//! Revisions put all changes in a total order, so the checker need not search for one. It makes one pass over the
+//! revisions, and one pass over the operations in time order, so its cost grows linearly with the length of the
+//! history. Where several operations with unknown outcomes may have written a revision, a single matching of operations
+//! to revisions decides all such cases together.
 //!
 //! # Not here
 //!
@@ -83,8 +83,8 @@ pub struct History {
 /// The tolerances of the checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// The maximum time by which a lease may end before its TTL has passed, in nanoseconds, because the clocks of
-    /// members are not exact. `None` means that leases may end at any time, because clocks jump.
+    /// The maximum time by which a lease may end before its TTL has passed, in nanoseconds. This allows for the inexact
+    /// clocks of members. `None` means that leases may end at any time, because clocks jump.
     pub lease_slack: Option<u64>,
     /// The maximum time by which the reported remaining time of a lease may exceed its granted TTL, in nanoseconds. A
     /// new leader extends leases by the time during which they could not be renewed.

@@ -3,8 +3,8 @@
 //! The names come from the API (`put`, `range`, `txn` …), but the types are plain values: the recorder converts API
 //! messages, or the types of the state machine, to these types once. Keys and values are reference counted.
 //!
-//! Not here: sorting and revision filters of ranges, users, and everything else that the checker does not check.
-//! Requests that use these features are not recorded.
+//! Not here: the sort orders and revision filters of ranges, users, and other features that are not checked. Requests
+//! that use these features are not recorded.
 
 use bytes::Bytes;
 
@@ -100,8 +100,8 @@ pub struct Range {
     pub count_only: bool,
 }
 
-/// A condition on keys. Every key of the range must meet it. A range without keys is compared as one key that
-/// was never written, except that a comparison of values is false.
+/// A condition on keys. Every key of the range must meet it. If the range contains no keys, the condition is evaluated
+/// as for a single key that was never written, except that a condition on its value is false.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compare {
     /// The keys.
@@ -143,7 +143,7 @@ pub enum Operand {
 /// A transaction: conditions, and two lists of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// The conditions. `success` is executed if all of them hold.
+    /// The conditions. If all conditions hold, `success` is executed, and otherwise `failure`.
     pub compares: Vec<Compare>,
     /// The requests that are executed, in order, if all conditions hold.
     pub success: Vec<KvRequest>,

@@ -1,8 +1,8 @@
 //! Checks the messages to each watcher against the event log.
 //!
 //! A watcher has a position in the event log: the next event that it must receive. Each received event must equal the
-//! event at this position, and a progress notification must not name a later position. One walk through the messages
-//! and the event log finds events that are duplicated, late, missing or wrong.
+//! event at this position, and a progress notification must name a revision before the revision of this event. One pass
+//! over the messages and the event log finds events that are duplicated, late, missing or wrong.
 
 use crate::compactions::Compactions;
 use crate::operation::KeyValue;

@@ -13,7 +13,7 @@ const SECOND: u64 = 1_000_000_000;
 pub(super) struct Shape {
     pub(super) operations: u64,
     /// The maximum time from the call of an operation to its effect, and from its effect to its response, in hundredths
-    /// of a second. The next operation is called within a tenth of a second.
+    /// of a second. Each operation is called less than a tenth of a second after the previous one.
     pub(super) spread: u64,
     pub(super) keys: u64,
     /// The percentage of operations with an unknown outcome.
