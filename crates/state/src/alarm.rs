@@ -111,7 +111,7 @@ impl Alarms {
         }
     }
 
-    /// Deactivates an alarm. Returns whether it was raised.
+    /// Deactivates an alarm. Returns `false` if the alarm was not raised.
     pub fn deactivate(&mut self, alarm: Alarm, batch: &mut Batch) -> bool {
         let raised = self.raised.remove(&alarm).is_some();
         if raised {

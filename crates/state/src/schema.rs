@@ -1,5 +1,5 @@
-//! The names of buckets and of fixed keys in the backend file, and the encoding of revisions. No
-//! other module depends on their bytes.
+//! The names of buckets and of fixed keys in the backend file, and the encoding of revisions. No other module depends
+//! on how names, fixed keys and revisions are written in the file.
 //!
 //! The file has etcd's format, so etcd determines every name and byte here. A revision is stored as
 //! `main` in eight big-endian bytes, `_`, and `sub` in eight big-endian bytes. The key of a
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// FORMAT.md is in the storage crate, whose files contain the keys defined here.
+    /// FORMAT.md is in the storage crate. It describes the backend file, which contains the keys defined here.
     const FORMAT: &str = include_str!("../../storage/FORMAT.md");
 
     #[test]

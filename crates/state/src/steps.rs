@@ -1,5 +1,5 @@
-//! Counts the steps of the checks of client input, so that tests can measure the cost of these
-//! checks (`apply::tests::cost`).
+//! Counts the steps that checks of client input take, so that tests can measure the cost of these checks
+//! (`apply::tests::cost`).
 //!
 //! A step is a comparison of keys, or a lookup of the permissions for a key. The functions used by
 //! these checks count their steps here. Steps are counted only in tests.

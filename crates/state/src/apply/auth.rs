@@ -60,8 +60,8 @@ impl State {
         })
     }
 
-    /// Authenticates a user whose password was checked by the member that received the request. An entry without a
-    /// simple token does not create a token, because the receiving member signs a token itself (JWT).
+    /// Authenticates a user whose password was checked by the member that received the request. If the entry contains
+    /// no simple token, no token is created here, because the receiving member signs the user's token itself (JWT).
     fn authenticate(
         &self,
         entry: &EntryMeta,

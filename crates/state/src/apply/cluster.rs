@@ -8,7 +8,7 @@ use crate::units::MemberId;
 use crate::versions::{Downgrade, Version};
 
 impl State {
-    /// Applies an alarm command. An unknown action has no effect and an empty response.
+    /// Applies an alarm command. If the action is unknown, nothing changes and the response is empty.
     pub(super) fn alarm(&mut self, command: &AlarmCommand) -> Response {
         let AlarmCommand { request, cause } = command;
         let alarm = Alarm { member: MemberId(request.member_id), kind: request.alarm };

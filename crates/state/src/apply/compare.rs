@@ -48,9 +48,8 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Returns whether every key of the range meets the condition. A range without keys is compared as
-/// one key that was never written, except that a comparison of values with a missing key is always
-/// false.
+/// Returns whether every key of the range meets the condition. If the range contains no keys, the condition is
+/// evaluated as for a single key that was never written, except that a condition on its value is always false.
 fn holds(compare: &Compare, snapshot: &Snapshot<'_>) -> Result<bool, Fault> {
     let by_value = compare.target == CompareTarget::Value as i32;
     let mut is_empty = true;
@@ -73,8 +72,7 @@ fn holds(compare: &Compare, snapshot: &Snapshot<'_>) -> Result<bool, Fault> {
     Ok(accepts(compare.result, ordering(compare, None, snapshot)?))
 }
 
-/// Compares the key with the operand. An operand whose kind differs from the target counts as
-/// missing.
+/// Compares the key with the operand. An operand whose kind does not match the target counts as missing.
 fn ordering(
     compare: &Compare,
     version: Option<Version>,

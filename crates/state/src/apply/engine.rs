@@ -1,13 +1,13 @@
 //! The state of a server whose keyspace is in a database.
 //!
-//! There are two kinds of such states. The *sequencer's* state applies requests, as a member's applier does, but its
+//! Such a state has one of two roles. The *sequencer's* state applies requests, as a member's applier does, but its
 //! store is a working set: the engine loads the keys that a request needs before it applies the request. A server's
 //! *replica* does not apply requests. It follows the batches that the sequencer has committed, and publishes the
 //! resulting users, leases, alarms and watch events to the server's clients.
 //!
 //! # Invariants
 //!
-//! * A replica publishes committed batches only, in order, and each one as a whole.
+//! * A replica publishes only committed batches. It publishes them in order, and each batch as a whole.
 //!
 //! # Not here
 //!
@@ -131,8 +131,8 @@ impl State {
         Ok(())
     }
 
-    /// Replaces the whole state with the rows and the revision of the database, because this server has missed batches,
-    /// or the database has lost committed batches.
+    /// Replaces the whole state with the rows and the revision of the database. This is necessary if this server has
+    /// missed batches, or if the database has lost committed batches.
     pub fn resume(
         &mut self,
         rows: &Rows,

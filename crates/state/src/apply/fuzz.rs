@@ -36,8 +36,8 @@ const CLEAR: u8 = 2;
 /// The maximum number of operations in a transaction.
 const TXN_OPS_MAX: usize = 128;
 
-/// Inputs up to this length (in bytes) cannot be nested too deeply for an ordinary stack, so they run on the current
-/// thread. A separate thread would slow down the fuzzer.
+/// Inputs of up to this many bytes are too short to overflow an ordinary stack by deep nesting, so they run on the
+/// current thread. A separate thread would slow down the fuzzer.
 const SHALLOW_BYTES_MAX: usize = 400;
 
 /// Runs the steps in `data` on a stack that is large enough for the deepest transactions.
@@ -97,7 +97,7 @@ enum Applied {
     Stopped,
 }
 
-/// The two states, and the model of the first.
+/// The two states, and the model of the first state.
 struct Pair {
     first: State,
     second: State,

@@ -20,7 +20,7 @@ pub(super) struct Position<'a> {
 }
 
 impl<'a> Position<'a> {
-    /// Returns the position before a key. In a set of keys, it represents the key.
+    /// Returns the position before a key. A key is in a set if this position lies within an interval of the set.
     pub(super) const fn before(key: &'a [u8]) -> Self {
         Self { key, after: false }
     }
@@ -53,7 +53,7 @@ enum End<'a> {
 /// A set of keys, as disjoint intervals.
 #[derive(Debug, Default)]
 pub(super) struct KeyIntervals<'a> {
-    /// Interval ends by interval starts. No interval is empty, and no two intervals touch.
+    /// Maps the start of each interval to its end. No interval is empty, and no two intervals touch.
     ends: BTreeMap<Position<'a>, End<'a>>,
 }
 

@@ -1,5 +1,4 @@
-//! Commands about keys. All writes of keys go through [`Writer`], which keeps leases and keys
-//! consistent.
+//! Commands about keys. All writes to the keyspace go through [`Writer`], which keeps leases and keys consistent.
 
 use quorate_api::etcdserverpb::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest,

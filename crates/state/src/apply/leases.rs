@@ -55,7 +55,7 @@ impl State {
         entry: &EntryMeta,
         request: &LeaseCheckpointRequest,
     ) -> Response {
-        // Members before 3.6 do not support the remaining lifetime in the stored record of a lease.
+        // Members older than etcd 3.6 do not support the remaining lifetime in the stored record of a lease.
         let since = Version::new(3, 6);
         let persist = self.options.checkpoint_persist
             || self.versions.cluster().is_some_and(|version| version >= since);

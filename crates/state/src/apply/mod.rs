@@ -13,8 +13,7 @@
 //! # Invariants
 //!
 //! * An outcome depends only on the entry and on the state before it. Time, the size of the file
-//!   and this member's configuration affect only lease clocks and quota decisions, and no
-//!   replicated data depends on those.
+//!   and this member's configuration affect only lease clocks and quota decisions, on which no replicated data depends.
 //! * An entry makes all its changes or none. Everything that could fail part-way is checked first.
 //! * An entry at or below the consistent index does not change stored data.
 //! * A failure of this machine is a [`Fault`], never an outcome.
@@ -121,7 +120,7 @@ pub struct EntryMeta {
 pub struct Applied {
     /// The request's id, which identifies the waiting proposer.
     pub request_id: u64,
-    /// The response or refusal; `None` if the entry was applied before.
+    /// The response or refusal; `None` if the entry had already been applied.
     pub outcome: Option<Result<Response, Refusal>>,
     /// A change to which the server must react.
     pub notice: Option<Notice>,
@@ -130,7 +129,7 @@ pub struct Applied {
 /// A change to which the server must react. Changes to keys and leases need no reaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The cluster version was set. If it was lowered, the server writes a snapshot to the disk.
+    /// The cluster version was set. If it was lowered, the server writes a snapshot to disk.
     ClusterVersion {
         /// The previous version.
         from: Option<Version>,
@@ -141,8 +140,7 @@ pub enum Notice {
     MemberAttributes(MemberId),
     /// A downgrade began or ended.
     Downgrade,
-    /// A compaction was accepted: the server commits the batch, then calls
-    /// [`State::compaction_step`].
+    /// A compaction was accepted. The server commits the batch, and then calls [`State::compaction_step`].
     Compaction(Compaction),
     /// This entry exceeds the quota and no alarm is raised yet, so the server proposes to raise the alarm.
     OutOfSpace,
@@ -272,8 +270,8 @@ impl State {
         &mut self.store
     }
 
-    /// Takes the changes collected since the last call. They are the changes of whole entries, together with the
-    /// consistent index of the last entry.
+    /// Takes the changes collected since the last call. The changes of an entry are included completely or not at all,
+    /// and the batch contains the consistent index of the last entry.
     #[must_use]
     pub fn take_batch(&mut self) -> Batch {
         std::mem::take(&mut self.batch)

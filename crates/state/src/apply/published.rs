@@ -52,7 +52,7 @@ impl PublishedFacts {
 /// Handles to the published state, for any thread.
 #[derive(Clone, Debug)]
 pub struct PublishedState {
-    /// Leases. They are not part of the publication step: readers always see the current leases.
+    /// Leases. Unlike the rest of the state, leases need no publication: readers always see the current leases.
     pub leases: Leases,
     /// Users, with their permissions and tokens.
     pub auth: AuthReader,

@@ -63,8 +63,7 @@ pub struct SelectedReads<'a> {
 }
 
 /// Evaluates the conditions of a read-only transaction and checks the ranges of the selected
-/// branch, for a caller that executes the ranges itself. The view needs to contain only the keys
-/// that the conditions name.
+/// branch, for a caller that executes the ranges itself. The view need only contain the keys that the conditions name.
 pub fn selected_reads<'a>(
     view: &View,
     request: &'a TxnRequest,

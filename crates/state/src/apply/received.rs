@@ -8,7 +8,7 @@
 //! # Invariants
 //!
 //! * If the image is newer than its snapshot, the image's index, term and members replace the snapshot's. Consensus
-//!   then does not apply the membership changes that the image already contains. Otherwise, it would apply them a
+//!   then skips the membership changes that the image already contains. If it did not skip them, it would apply them a
 //!   second time, without validation by the state machine.
 //! * An image that is older than its snapshot, or that has no index, is refused.
 
@@ -66,9 +66,9 @@ pub enum ReceivedFault {
     },
 }
 
-/// Returns the position of the snapshot that this image belongs to. The position is `named`, the index and term that
-/// the sender names, unless the image is newer. `tree` is the snapshot's own data, which corrects the members of an
-/// image written by etcd 3.5.
+/// Returns the position of the snapshot that this image belongs to. The position is `named` (the index and term that
+/// the sender names) unless the image is newer than `named`. `tree` is the snapshot's own data, from which the members
+/// in an image written by etcd 3.5 are corrected.
 pub fn snapshot_position(
     image: &BackendView,
     named: (u64, u64),

@@ -1,5 +1,4 @@
-//! Builds the state from the backend file: at start, and after a leader's snapshot has replaced the
-//! file.
+//! Builds the state from the backend file, both at start and after a leader's snapshot has replaced the file.
 
 use std::sync::Arc;
 

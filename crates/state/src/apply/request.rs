@@ -112,7 +112,7 @@ impl AuthCommand {
     }
 
     /// Returns whether the command sets a password in plain text. Quorate cannot apply such an
-    /// entry. Since 3.5, members hash passwords before they propose a command.
+    /// entry. Since etcd 3.5, members hash passwords before they propose a command.
     #[must_use]
     pub fn has_plain_password(&self) -> bool {
         match self {

@@ -1,9 +1,8 @@
 //! Transactions: selects branches, checks every operation, and then writes.
 //!
 //! Nothing is written before every operation has been checked. The first check uses the state in
-//! which the transaction starts, and finds the same errors as etcd, in the same order. The second
-//! check includes the effects of earlier operations, so that a transaction never fails part-way
-//! through its writes.
+//! which the transaction starts, and finds the same errors as etcd, in the same order. The second check takes the
+//! effects of earlier operations into account, so that a transaction never fails part-way through its writes.
 
 use quorate_api::etcdserverpb::{
     ResponseHeader, ResponseOp, TxnRequest, TxnResponse, request_op::Request,
@@ -72,7 +71,7 @@ pub(super) fn check_at_start(
     Ok(())
 }
 
-/// The keys that the operations so far have deleted and not put again afterwards.
+/// The keys that earlier operations of the plan delete and do not put again.
 #[derive(Default)]
 struct Effects<'a> {
     deleted: KeyIntervals<'a>,

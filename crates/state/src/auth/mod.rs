@@ -56,7 +56,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The revision of users and roles before their first change.
 const FIRST_REVISION: u64 = 1;
 
-/// The log contains a password in plain text, which only members before 3.5 write.
+/// The log contains a password in plain text, which only members older than etcd 3.5 write.
 #[derive(Debug, thiserror::Error)]
 #[error("the password is in plain text; only etcd before 3.5 writes plain-text passwords")]
 pub struct PlainPassword;
@@ -323,8 +323,8 @@ impl Auth {
         Ok(())
     }
 
-    /// Replaces the first permission that begins at the same key if it is for the same range.
-    /// Otherwise, adds the permission, so the same range may occur twice, as in etcd.
+    /// If the first permission that begins at the same key covers the same range, replaces that permission. Otherwise,
+    /// adds the new permission, so the same range may occur twice, as in etcd.
     pub(crate) fn grant_permission(
         &mut self,
         name: &str,
@@ -416,7 +416,7 @@ impl View {
     }
 }
 
-/// Returns the user without the role, or `None` if the user does not have it.
+/// Returns the user without the role, or `None` if the user does not have the role.
 fn without_role(user: &authpb::User, role: &str) -> Option<authpb::User> {
     let holds = user.roles.iter().any(|held| held == role);
     holds.then(|| {

@@ -1,5 +1,5 @@
-//! A snapshot of users and roles, of the permissions of each user, and of whether authentication is
-//! enabled.
+//! A snapshot of the authentication state: whether authentication is enabled, the users and roles, and the permissions
+//! of each user.
 //!
 //! # Invariants
 //!

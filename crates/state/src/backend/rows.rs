@@ -76,7 +76,7 @@ impl Rows {
         self.buckets.get(&bucket)?.get(key)
     }
 
-    /// Returns the revision of the last accepted compaction, or -1 before the first one.
+    /// Returns the revision of the last accepted compaction, or -1 before the first compaction.
     pub fn compacted_revision(&self) -> Result<i64, Fault> {
         let revision = |name| match self.get(Bucket::Meta, name) {
             None => Ok(-1),

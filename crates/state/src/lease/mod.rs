@@ -1,4 +1,4 @@
-//! Leases: lifetimes to which keys are attached, and the clocks by which leases expire.
+//! Leases, to which keys are attached, and the clocks that determine when leases expire.
 //!
 //! The lessor has two halves that share one lock, which is held only briefly. [`Lessor`] belongs to
 //! the applier: it grants, revokes and checkpoints leases and attaches keys, as log entries
@@ -8,9 +8,8 @@
 //!
 //! # Invariants
 //!
-//! * Replicated facts (ids, granted and checkpointed lifetimes, attached keys) depend on the log
-//!   alone. Expiry times exist only on the primary, which is the leader. They determine only when
-//!   the primary proposes a revocation.
+//! * Replicated facts (ids, granted and checkpointed lifetimes, attached keys) depend only on the log. Expiry times
+//!   exist only on the primary, which is the leader. They determine only when the primary proposes a revocation.
 //! * A key is attached to at most one lease, and only to a lease that exists.
 //! * A lease that has expired on the primary is never renewed there. Either it is revoked, or
 //!   another member becomes primary.

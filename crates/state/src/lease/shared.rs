@@ -152,7 +152,7 @@ impl Leases {
         self.shared.lock().term
     }
 
-    /// Restarts the lifetime of a lease, by the clock of the leader of `term`.
+    /// Restarts the lifetime of a lease, as measured by the clock of the leader of `term`.
     #[must_use]
     pub fn renew(&self, id: LeaseId, term: u64, now: Millis) -> Renewal {
         let mut shared = self.shared.lock();
@@ -263,9 +263,9 @@ impl Leases {
         self.shared.lock().leases.len()
     }
 
-    /// Returns at most `count_max` leases that have expired by the clock of the leader of `term`.
-    /// The caller revokes them through the log. A lease that still exists after
-    /// [`LessorOptions::resubmit_millis`] is returned again.
+    /// Returns at most `count_max` leases that have expired according to the clock of the leader of `term`. The caller
+    /// revokes them through the log. A lease that still exists after [`LessorOptions::resubmit_millis`] is returned
+    /// again.
     #[must_use]
     pub fn expired(&self, term: u64, now: Millis, count_max: usize) -> Vec<LeaseId> {
         let again = now.plus(self.options.resubmit_millis);
@@ -303,8 +303,8 @@ impl Leases {
         expired
     }
 
-    /// Returns at most `count_max` checkpoints that are due by the clock of the leader of `term`.
-    /// The caller proposes them.
+    /// Returns at most `count_max` checkpoints that are due according to the clock of the leader of `term`. The caller
+    /// proposes them.
     #[must_use]
     pub fn due_checkpoints(&self, term: u64, now: Millis, count_max: usize) -> Vec<Checkpoint> {
         let mut due = Vec::new();

@@ -398,10 +398,10 @@ impl Members {
         Ok(())
     }
 
-    /// Returns the correct members for a backend file of a version that did not store every change (3.5.1 to 3.5.19,
-    /// including files upgraded from these versions). `v2` contains the members in the chosen `.snap` file, with all
-    /// later entries of the log replayed onto them. The members in `v2` replace the members in the backend file.
-    /// Members that are only in the backend file are kept unless they were removed.
+    /// Returns the correct members for a backend file written by a version that did not store every change (3.5.1 to
+    /// 3.5.19, including files that were upgraded afterwards). `v2` contains the members in the chosen `.snap` file,
+    /// with all later entries of the log replayed onto them. The members in `v2` replace the members in the backend
+    /// file. Members that are only in the backend file are kept unless they were removed.
     #[must_use]
     pub fn reconciled(&self, v2: &Self) -> Self {
         let mut truth = self.clone();

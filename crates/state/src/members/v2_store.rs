@@ -1,7 +1,7 @@
 //! The membership in `.snap` files, which is encoded as a JSON tree of the retired v2 store.
 //!
 //! Up to version 3.5, etcd reads its membership from this tree. Version 3.6 checks the tree, and version 3.7 only
-//! writes it. Quorate therefore always writes the tree, and reads it to repair members that etcd 3.5 did not store in
+//! writes it. Quorate therefore always writes the tree, and reads it to restore members that etcd 3.5 did not store in
 //! the buckets. In addition to the tree, etcd writes the store's watcher hub and statistics. Both are optional: if they
 //! are missing, a reader starts with an empty watcher hub and empty statistics.
 

@@ -13,8 +13,8 @@ pub enum ChangeKind {
     Delete,
 }
 
-/// Where to find the value of a key before a change. It is the value before the whole entry, never a value written by
-/// the same entry.
+/// Where to find the value of a key before a change. This is always the value before the whole entry, never a value
+/// written by the same entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Previous {
     /// The key did not exist.

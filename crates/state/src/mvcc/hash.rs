@@ -1,4 +1,4 @@
-//! Hashes of the records, with which members compare their data.
+//! Hashes over the records. Members exchange these hashes to compare their data.
 //!
 //! The hash is the CRC-32C of the bucket's name, followed by the key and value of every record in
 //! revision order. Records that a compaction may already have deleted are left out, so the result
@@ -42,9 +42,9 @@ pub struct Compaction {
 }
 
 impl View {
-    /// Returns the hash of everything up to a revision. Revision 0 means the newest; a negative revision hashes
-    /// nothing. If the hash of a compaction at that revision is remembered, that hash is returned, together with the
-    /// revision of the previous compaction.
+    /// Returns the hash of everything up to a revision. Revision 0 means the newest. At a negative revision, the hash
+    /// covers no records. If the hash of a compaction at that revision is remembered, that hash is returned, together
+    /// with the revision of the previous compaction.
     pub fn hash_kv(&self, revision: i64) -> Result<HashKv, MvccError> {
         self.hash_kv_to_compare(revision, None)
     }

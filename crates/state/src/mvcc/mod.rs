@@ -1,8 +1,8 @@
 //! The keyspace: every version of every key, readable at any revision that has not been compacted.
 //!
-//! The applier owns a [`Store`] and changes it through one [`WriteTxn`] per log entry, which also
-//! adds the changes to the entry's `Batch` for the file. After each batch of entries it publishes a
-//! [`View`]. Readers use the newest published view and never wait for the applier.
+//! The applier owns a [`Store`] and changes it through one [`WriteTxn`] per log entry, which also adds the changes to
+//! the `Batch` that will be written to the file. After each batch of entries it publishes a [`View`]. Readers use the
+//! newest published view and never wait for the applier.
 //!
 //! ```text
 //! tree     newest change of every key ──┐ previous
@@ -207,7 +207,7 @@ impl Store {
         WriteTxn::new(self, batch)
     }
 
-    /// Counts the reads that were made in one view of the keyspace. `ranges` is their number.
+    /// Counts `ranges` reads, all made in one view of the keyspace.
     pub fn count_reads(&mut self, ranges: u64) {
         self.tally.end_view(&Tally { ranges, ..Tally::default() });
     }

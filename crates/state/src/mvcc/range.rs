@@ -60,7 +60,7 @@ pub enum SortTarget {
 /// A range request.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RangeQuery {
-    /// The first key, or the only one.
+    /// The first key, or the only key.
     pub key: Bytes,
     /// The end of the range, as in [`KeyRange::new`].
     pub range_end: Bytes,
@@ -271,9 +271,9 @@ impl<'a> Snapshot<'a> {
     /// Returns the number of keys of a range that were live at a readable revision, unless all keys must be visited to
     /// count them.
     ///
-    /// At an earlier revision, the count is the newest count without the changes since then. This is worthwhile if
-    /// there are fewer changes than keys in the range. A client that lists a range in pages at the revision of the
-    /// first page would otherwise wait for a visit to all keys for each page.
+    /// The count at an earlier revision is computed from the newest count, by undoing the later changes. This is
+    /// worthwhile if there are fewer changes than keys in the range. Without this method, every page would visit all
+    /// keys when a client lists a range in pages at the revision of the first page.
     pub(super) fn known_count(&self, range: KeyRange<'_>, revision: i64) -> Option<usize> {
         let newest = self.count(range);
         if revision == self.tree_revision {

@@ -233,8 +233,8 @@ struct Item {
 }
 
 const HEAD_LEN: u8 = 8;
-/// Groups up to this length are sorted by comparing the rest of the keys. Most of these groups contain the versions of
-/// a single key.
+/// Groups of at most this many keys are sorted by comparing the rest of each key. Most of these groups contain the
+/// versions of a single key.
 const SMALL_GROUP: usize = 12;
 
 impl Item {

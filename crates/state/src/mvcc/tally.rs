@@ -14,7 +14,7 @@ pub struct Tally {
     pub deletes: u64,
     /// Bytes of the keys and values of puts.
     pub put_bytes: u64,
-    /// The number of views of the keyspace with more than one operation.
+    /// The number of views of the keyspace in which more than one operation was executed.
     pub txns: u64,
 }
 

@@ -231,7 +231,7 @@ fn new_entry(
     Entry { main: revision.main, create, version, previous, sub, tombstone: false }
 }
 
-/// Returns where to find the key's value from before the entry that made this change.
+/// Returns where to find the value that the key had before the entry that contains this change.
 fn before_entry(entry: &Entry, history: &History) -> Previous {
     match history.view().at_or_below(entry.previous, entry.main - 1) {
         Some(before) if !before.tombstone => Previous::At(before.revision()),

@@ -1,9 +1,9 @@
-//! The window: the newest records in memory, in revision order.
+//! The window: the newest records, which are kept in memory in revision order.
 //!
-//! Records are packed in buffers of about 64 KiB and returned as slices of these buffers. A chunk is a table of such
-//! slices with a fixed size. The applier fills the newest chunk while readers use the part that was filled before their
-//! view was published. Publishing therefore only clones two references, however many records were written. The oldest
-//! chunks are dropped when the window exceeds its budget, except chunks with records that are not in the file yet.
+//! Records are packed in buffers of about 64 KiB and returned as slices of these buffers. A chunk is a fixed-size table
+//! of such slices. The applier fills the newest chunk while readers use the part that was filled before their view was
+//! published. Publishing therefore only clones two references, however many records were written. The oldest chunks are
+//! dropped when the window exceeds its budget, except chunks with records that are not in the file yet.
 //!
 //! # Invariants
 //!
@@ -297,7 +297,8 @@ mod tests {
 
     #[test]
     fn records_are_found_by_revision_across_chunks() {
-        // Entries with one or several changes, an entry that is longer than two chunks, and a gap between revisions.
+        // The window has entries with one or several changes, an entry that is longer than two chunks, and a gap
+        // between revisions.
         let mains = [(2, 3), (3, 1), (4, 3000), (5, 1), (9, 2)];
         let window = window_of(mains, usize::MAX);
         for (main, subs) in mains {

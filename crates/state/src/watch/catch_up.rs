@@ -25,8 +25,8 @@ use super::slab::Handle;
 const GROUPS_MAX: usize = 512;
 
 /// While the held bytes are at their maximum, no further revision is added to a response after this many bytes of
-/// events. The number is small because each client that does not read costs one such response. Small responses hardly
-/// delay a client that reads, because it receives its next response soon.
+/// events. The number is small because each client that does not read occupies the memory of one such response. Small
+/// responses hardly delay a client that reads, because it receives its next response soon.
 const FULL_RESPONSE_BYTES: usize = 16 << 10;
 
 /// The cost of reading one change, in addition to the bytes of its record.
@@ -134,8 +134,8 @@ impl Hub {
 
 impl State {
     /// Takes groups that are behind and whose streams have room. At least one group is taken. Further groups are taken
-    /// only while one response for each group fits within the limit on held bytes. The second list contains the key or
-    /// range that each group watches.
+    /// only while one response for each group fits within the limit on held bytes. The second returned list contains
+    /// the key or range that each group in the first list watches.
     fn take_behind(&mut self, response_bytes: usize) -> (Vec<Task>, Vec<Watched>) {
         let mut tasks = Vec::new();
         let count_max = self.held.room().div_ceil(response_bytes.max(1)).clamp(1, GROUPS_MAX);
@@ -250,8 +250,8 @@ impl Sweep {
             true
         })?;
         if let Some(compacted) = compacted {
-            // The units that need a revision below the compacted one are cancelled. The others have
-            // received nothing yet, because the visit ended below their first revision.
+            // The units that need a revision below the compacted revision are cancelled. The other units have received
+            // nothing yet, because the visit ended below their first revision.
             self.compacted_revision = self.compacted_revision.max(compacted);
             scanned_to = first - 1;
         }

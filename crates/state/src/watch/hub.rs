@@ -81,7 +81,7 @@ pub(super) struct State {
     pub(super) streams: Slab<Stream>,
     /// Groups that can catch up. Entries may be stale.
     pub(super) behind: VecDeque<Handle>,
-    /// A counter of publications, registrations and ticks, by which their order can be compared.
+    /// A counter that every publication, registration and tick increases, so that their order is known.
     pub(super) serial: u64,
     pub(super) catch_up_waker: Option<Waker>,
     /// Wakers to wake when the lock is released.
@@ -118,7 +118,7 @@ pub(super) struct Group {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Position {
-    /// The group receives every new change. `slot` is its position in the list of its index entry.
+    /// The group receives every new change. `slot` is the group's position in the list of its index entry.
     Live {
         slot: usize,
     },
@@ -499,7 +499,7 @@ impl State {
                     self.wakers.extend(waker);
                     slot += 1;
                 }
-                // The group is removed from the list, and another group moves to its slot. So the slot is not advanced.
+                // The group is removed from the list, and another group moves to its slot, so `slot` is not advanced.
                 Err(Full) => self.reposition(handle, Position::Parked { next: revision }),
             }
         }

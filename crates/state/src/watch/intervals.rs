@@ -141,7 +141,7 @@ impl<T: Copy> Intervals<T> {
         }
     }
 
-    /// Merges two subtrees. Every node of the first must be before every node of the second.
+    /// Merges two subtrees. Every node of the first subtree must be before every node of the second.
     fn merge(&mut self, first: u32, second: u32) -> u32 {
         let (Some(a), Some(b)) = (self.node(first), self.node(second)) else {
             return if first == NONE { second } else { first };

@@ -46,7 +46,7 @@ impl Default for QueueLimits {
 /// revision is always read and sent.
 #[derive(Clone, Copy, Debug)]
 pub struct CatchUpLimits {
-    /// Maximum number of distinct revisions in one response, which contains at least one.
+    /// Maximum number of distinct revisions in one response. A response contains at least one revision.
     pub response_revisions_max: usize,
     /// Bytes of events after which no further revision is added to a response.
     pub response_bytes: usize,

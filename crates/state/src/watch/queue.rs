@@ -104,8 +104,8 @@ impl Queue {
         Ok(state.waker.take())
     }
 
-    /// Returns whether parked watchers may read history again. If not, [`Taken::room_again`]
-    /// reports later when there is room.
+    /// Returns whether parked watchers may read history again. If not, [`Taken::room_again`] later reports that there
+    /// is room again.
     pub(super) fn has_room(&self) -> bool {
         let mut state = self.state.lock();
         let room = self.takes_history(&state);
@@ -121,8 +121,7 @@ impl Queue {
         state.waker.take()
     }
 
-    /// Returns the number of queued events before filters. An event counts once for each watcher
-    /// that receives it.
+    /// Returns the number of queued events before filtering. An event counts once for each watcher that receives it.
     pub(super) fn event_count(&self) -> usize {
         self.state.lock().event_count
     }

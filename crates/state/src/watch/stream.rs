@@ -70,8 +70,8 @@ struct Sending {
     ends: Option<Arc<[usize]>>,
     /// The number of events already sent to the current watcher.
     sent_count: usize,
-    /// The remaining events, given by their set and the index of the first of them. They are sent
-    /// after every watcher has received this part.
+    /// The remaining events, given by their set and the index of the first remaining event. They are sent after every
+    /// watcher has received this part.
     rest: Option<(Events, usize)>,
 }
 
@@ -169,8 +169,8 @@ impl WatchStream {
         }
     }
 
-    /// Returns whether the caller should read more requests from the client. While this is false,
-    /// the caller must take responses.
+    /// Returns whether the caller should read more requests from the client. If the result is false, the caller must
+    /// first take responses.
     #[must_use]
     pub fn accepts_requests(&self) -> bool {
         self.queue.control_count() < CONTROL_BACKLOG_MAX

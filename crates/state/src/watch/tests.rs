@@ -29,7 +29,7 @@ struct Change {
     record: KeyValue,
 }
 
-/// The whole history. Revisions below the compacted one cannot be read.
+/// The whole history. Revisions below the compacted revision cannot be read.
 #[derive(Clone, Default)]
 struct Keyspace(Arc<Mutex<Facts>>);
 

@@ -90,8 +90,7 @@ impl Model {
         self.past.insert(revision, self.live.clone());
     }
 
-    /// Checks the response to a range. The response must contain `now`, the newest revision inside
-    /// the entry.
+    /// Checks the response to a range. The revision in its header must be `now`, the newest revision inside the entry.
     fn range(&self, request: &pb::RangeRequest, now: i64, answer: &pb::RangeResponse) -> i64 {
         assert_eq!(revision(answer.header.as_ref()), now);
         let keys = if request.revision > 0 { &self.past[&request.revision] } else { &self.live };

@@ -1,5 +1,5 @@
 //! Tests of alarms and the quota: the commands that each alarm refuses, listing and deactivating
-//! alarms, and the response to an entry above the quota.
+//! alarms, and the response to an entry that exceeds the quota.
 
 use super::*;
 use crate::alarm::Cause;

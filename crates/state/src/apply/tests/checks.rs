@@ -60,7 +60,7 @@ fn invalid_transaction_structures_are_refused() {
         (txn_of(4, vec![], vec![]), Err(TooManyOperations)),
         (txn_of(0, many(4), vec![]), Err(TooManyOperations)),
         (txn_of(0, vec![], many(4)), Err(TooManyOperations)),
-        // The outer transaction leaves room for two operations in the inner one.
+        // The outer transaction leaves room for two operations in the inner transaction.
         (txn_of(0, ops([txn(puts(&["a", "b"]), vec![])]), vec![]), Ok(())),
         (txn_of(0, ops([txn(puts(&["a", "b", "c"]), vec![])]), vec![]), Err(TooManyOperations)),
         (txn_of(0, ops([txn(vec![], puts(&["a", "b", "c"]))]), vec![]), Err(TooManyOperations)),

@@ -143,7 +143,7 @@ fn recovered_members_and_ids_match_the_responses_of_etcd() {
         let said = said_members(&golden);
         let v2 = v2_membership(&golden);
         assert_eq!(v2.members.iter().cloned().collect::<Vec<_>>(), said, "{}", golden.name);
-        // Members that etcd 3.5 did not store in the file are repaired from the v2 store.
+        // Members that etcd 3.5 did not store in the file are restored from the v2 store.
         state.repair_members(v2.members.clone());
         let members: Vec<Member> = state.members().iter().cloned().collect();
         assert_eq!(members, said);

@@ -67,7 +67,7 @@ fn transaction_conditions_compare_as_in_etcd() {
         (compare("x", Less, Mod, Some(Is::ModRevision(1))), true),
         (compare("x", Equal, Value, is("")), false),
         (compare("x", NotEqual, Value, is("1")), false),
-        // An operand whose kind differs from the target counts as missing.
+        // An operand whose kind does not match the target counts as missing.
         (compare("a", Equal, Version, Some(Is::ModRevision(2))), false),
         (compare("a", Greater, Version, Some(Is::Lease(9))), true),
         (pb::Compare { result: 9, ..compare("a", Equal, Version, None) }, true),

@@ -63,8 +63,8 @@ fn a_key_deleted_and_put_at_one_revision_survives_a_compaction_at_that_revision(
     assert_eq!(txn.delete_range(KeyRange::From(b"k")).len(), 1);
     txn.put(b"k", b"new", 0);
     let changes = txn.finish().unwrap();
-    // Watchers receive both changes. The deletion has the previous value from before the entry, and
-    // the put has none.
+    // Watchers receive both changes. The previous value of the deletion is the value before the entry, and the put has
+    // no previous value.
     let kinds: Vec<_> =
         changes.events.iter().map(|change| (change.kind, change.previous)).collect();
     let old = Revision::new(2, 0);

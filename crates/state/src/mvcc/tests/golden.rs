@@ -1,8 +1,8 @@
 //! Compares files written by etcd with etcd's own responses: keys at three revisions, hashes and leases.
 //!
 //! `QUORATE_GOLDEN` names the directory, and the `README.md` in it explains the fields. The servers
-//! were killed, so the file of the data directory may lack the last entries, and later revisions
-//! are not compared with it. The snapshot was taken after everything was committed.
+//! were killed, so the backend file in the data directory may lack the last entries, and revisions that are not in this
+//! file are not compared with it. The snapshot was taken after everything was committed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

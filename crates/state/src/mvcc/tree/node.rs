@@ -305,7 +305,7 @@ fn insert_entry(
     Some((separator, right))
 }
 
-/// Adds a child after the one at `position`.
+/// Adds a child after the child at `position`.
 fn insert_child(
     inner: &mut Inner,
     position: usize,
