@@ -57,7 +57,7 @@ impl Audited {
         self.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Waits for a line about this method that satisfies a condition, and returns the newest one.
+    /// Waits for a line about this method that satisfies a condition, and returns the newest such line.
     async fn line(&self, method: &str, holds: impl Fn(&Value) -> bool) -> Value {
         eventually(&format!("a line about {method}"), async || {
             let of_method = |line: &&Value| line["method"] == format!("/{method}") && holds(line);

@@ -1,5 +1,5 @@
-//! Users, roles and permissions: logins, the lifetime of tokens, and changes while clients work. `permissions` covers
-//! the requirements of each method.
+//! Users, roles and permissions: logins, the lifetime of tokens, and changes while clients are active. `permissions`
+//! covers the permissions that each method requires.
 
 use quorate_api::authpb;
 use quorate_api::etcdserverpb as pb;
@@ -297,8 +297,8 @@ async fn a_watch_requires_read_permission(kind: Kind) {
         (&ann, from("b1"), status("PermissionDenied", DENIED)),
     ];
     if server.is_3_7() {
-        // A watch of a key and all later keys requires permission for all these keys. Older releases checked only the
-        // permission for the first key.
+        // A watch of a key and all later keys requires permission for all these keys. Older releases of etcd checked
+        // only the permission for the first key.
         cases.push((&ann, from("x"), status("PermissionDenied", DENIED)));
     }
     for (caller, request, reason) in cases {

@@ -1,5 +1,5 @@
-//! Limits of a member that clients or peers can reach: requests beyond a limit are refused, other requests continue,
-//! and every permit is released.
+//! The limits that protect a member from its clients and peers: requests beyond a limit are refused, other requests
+//! continue, and every permit is released.
 //!
 //! `docs/bounds.md` lists the limits. `floods` tests the limits on whole requests, calls and watch events, and
 //! `resources` tests the limits on file descriptors.
@@ -197,8 +197,9 @@ async fn proposals_beyond_the_byte_limit_are_refused(kind: Kind) {
     let Some((shim, server)) = with_holdable_disk(kind).await else { return };
     shim.hold(Held::Everything);
     let bytes = "quorate_proposals_in_progress_bytes";
-    // Before requests become proposals, a separate limit applies to them. No request is executed during this time, so
-    // every request is either refused or cancelled, and a cancelled request leaves its proposal behind.
+    // A separate limit, which applies to requests before they become proposals, may refuse some of them. While the disk
+    // is blocked, no request is executed. Every request is therefore either refused or cancelled, and the proposal of a
+    // cancelled request remains in progress.
     while metric(&server, bytes) < 511.0 * MIB_FLOAT {
         let asking = ask_all(&server, 300, async |client, number| {
             client.put(put(format!("k{number}"), vec![b'v'; MIB])).await
@@ -256,7 +257,8 @@ async fn lists_wait_or_are_refused_while_unread_responses_use_up_the_limit(kind:
         client.write(format!("k{number:03}"), vec![b'v'; 100_000]).await;
     }
     let before = server.memory("RssAnon");
-    // 1 GiB has room for 35 lists and part of another list, which is counted in full.
+    // 1 GiB has room for 35 lists and part of another list. That list is accepted and counted in full, so the total may
+    // exceed 1 GiB.
     let held = lists_unread(&server, 40);
     let series = "quorate_replies_bytes";
     reaches(&server, series, 1024.0 * MIB_FLOAT).await;
@@ -431,7 +433,7 @@ async fn greeting(server: &Server) -> [(&'static str, String); 3] {
     ]
 }
 
-/// Sends a heartbeat with a claimed member id, and returns the status of the answer.
+/// Sends a heartbeat that claims to come from the member with this id, and returns the status of the answer.
 fn call_as(server: &Server, greeting: &[(&'static str, String)], id: u64) -> u16 {
     const HEARTBEAT: i32 = 8;
     let message = raftpb::Message {

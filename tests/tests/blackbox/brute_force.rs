@@ -23,7 +23,7 @@ fn figure(server: &Server, name: &str) -> u64 {
     let page = server.get("/metrics").text();
     let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let value: f64 = line.unwrap().parse().unwrap();
-    // Bytes and counts of this size can be represented exactly.
+    // A floating-point number represents byte counts and other counts of this size exactly.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -93,7 +93,7 @@ async fn the_common_name_of_a_client_certificate_is_the_user(kind: Kind) {
         }
         let output = run("other", "user list");
         assert!(output.ends_with("user name not found"), "{output}");
-        // Changes of roles apply at once to a user who is identified by a certificate.
+        // Role changes take effect immediately for a user who is identified by a certificate.
         run("root", "user revoke-role ann app");
         assert_eq!(run("ann", "get a1"), DENIED);
         run("root", "user grant-role ann app");
@@ -123,7 +123,7 @@ async fn a_certificate_does_not_replace_an_invalid_token(kind: Kind) {
     }
 }
 
-/// A client of the gateway that has a certificate.
+/// A gateway client that presents a certificate.
 struct GatewayClient(Visitor);
 
 impl GatewayClient {

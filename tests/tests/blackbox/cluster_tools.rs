@@ -26,7 +26,7 @@ on_both_servers! {
 
 const FORMATS: [&str; 4] = ["simple", "table", "json", "fields"];
 
-/// Names of members in a transcript. The first is the initial leader.
+/// Names of members in a transcript. The first name stands for the initial leader.
 const PLACES: [&str; 3] = ["first", "second", "third"];
 /// A cluster, and the tool's output in it so far.
 struct Session {
@@ -135,7 +135,7 @@ fn plain(line: &str) -> String {
     unnumbered(line)
 }
 
-/// Sorts lists that are ordered by id.
+/// Sorts all lists, because their original order depends on ids.
 fn sort(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::Array(values) => {

@@ -311,7 +311,8 @@ async fn a_stream_that_is_never_read_is_ended(kind: Kind) {
 fn is_connected(stream: &std::net::TcpStream) -> bool {
     let own = stream.local_addr().unwrap().port();
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    // The remote address is the third column, the state the fourth; 01 is an established connection.
+    // The third column is the remote address. The fourth column is the state, in which 01 means an established
+    // connection.
     table.lines().any(|line| {
         let mut columns = line.split_whitespace().skip(2);
         columns.next().is_some_and(|remote| remote.ends_with(&format!(":{own:04X}")))
@@ -332,7 +333,7 @@ async fn the_console_works_behind_a_reverse_proxy(kind: Kind) {
         raw(console.port(), &text)
     };
     assert!(call("").starts_with("HTTP/1.1 200"));
-    // The headers of the proxy have no effect.
+    // The headers that the proxy adds have no effect.
     let forwarded = call("X-Forwarded-Host: 127.0.0.1\r\nForwarded: host=localhost\r\n");
     assert!(forwarded.starts_with("HTTP/1.1 200"));
     let other = raw(

@@ -1,4 +1,4 @@
-//! Access to the console: logins, permissions, expired tokens, TLS, and the console of a member.
+//! Access to the console: logins, permissions, expired tokens, TLS, and the console that a member serves.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::pki::{Leaf, replace};
@@ -228,7 +228,7 @@ async fn streams_end_when_authentication_changes_or_their_user_is_deleted(kind: 
     let page = console.page();
     let whole = || json!({ "prefix": "" }).to_string();
     let own = || json!({ "prefix": base64("a/") }).to_string();
-    // Authentication is turned on while pages without a user watch keys and measure prefixes.
+    // Authentication is turned on while pages that are not logged in are watching keys and measuring prefixes.
     let streams = [page.lines("keys/watch", &whole()), page.lines("keys/prefixes", "{}")];
     let streams = streams.map(|mut lines| {
         lines.next().unwrap();
@@ -241,7 +241,7 @@ async fn streams_end_when_authentication_changes_or_their_user_is_deleted(kind: 
         let text = last["error"]["message"].as_str().unwrap();
         assert!(text.contains("authentication was turned on"), "{text}");
     }
-    // A user is deleted while the user's pages watch keys and measure prefixes.
+    // A user is deleted while the user's pages are watching keys and measuring prefixes.
     let (root, ann) = (log_in(&page, "root", "p"), log_in(&page, "ann", "q"));
     let streams = [ann.lines("keys/watch", &own()), ann.lines("keys/prefixes", &own())];
     let streams = streams.map(|mut lines| {
@@ -253,7 +253,7 @@ async fn streams_end_when_authentication_changes_or_their_user_is_deleted(kind: 
         let last = last_line(lines).await;
         assert_eq!(last["error"]["code"], "token_expired", "{last}");
     }
-    // Authentication is turned off while a page of root watches keys.
+    // Authentication is turned off while a page on which root is logged in is watching keys.
     let mut lines = root.lines("keys/watch", &whole());
     lines.next().unwrap();
     answer(&root.call("write/auth_disable", "{}"));

@@ -163,12 +163,13 @@ async fn a_corrupt_member_does_not_start(kind: Kind) {
     if kind == Kind::Quorate {
         assert!(exit.log.contains("etcdctl member remove"), "{exit}");
     }
-    // The corrupt member serves without the check, and a sound member passes the check.
+    // Without the check, the corrupt member starts and serves. A member with correct data then fails the check, too,
+    // because one of its peers is corrupt.
     cluster.server_mut(member).set_flags(&[]);
     cluster.restart(member).await;
     let sound = (member + 1) % 3;
     cluster.stop(sound).await;
-    // With one corrupt member of three, there is still a majority with equal data.
+    // The check fails although two of the three members have equal data.
     cluster.server_mut(sound).set_flags(INITIAL.flags(kind));
     cluster.launch(sound);
     let exit = cluster.try_ready(sound).await.unwrap_err();

@@ -100,7 +100,7 @@ fn truncate(path: &Path, length: u64) {
     File::options().write(true).open(path).unwrap().set_len(length).unwrap();
 }
 
-/// Checks that a server exited with a reason, and that Quorate's reason names the file.
+/// Checks that a server exited with an error, and that Quorate's log names the file.
 #[track_caller]
 fn refuses(kind: Kind, outcome: Result<usize, Exit>, file: &str) -> Exit {
     let exit = match outcome {
@@ -118,7 +118,7 @@ fn refuses(kind: Kind, outcome: Result<usize, Exit>, file: &str) -> Exit {
     exit
 }
 
-/// Checks that a server exited, and that Quorate's last line contains this advice.
+/// Checks that the last line of Quorate's log contains this advice.
 #[track_caller]
 fn advises(kind: Kind, exit: &Exit, advice: &str) {
     let last = exit.log.trim_end().lines().last().unwrap_or_default();

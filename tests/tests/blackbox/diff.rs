@@ -1,4 +1,4 @@
-//! `quorate ctl diff`: comparison of clusters of either program and of their snapshots.
+//! `quorate ctl diff`, which compares clusters of either program, and snapshots of them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ async fn keys_can_be_compared_with_keys_under_another_prefix(kind: Kind) {
     let moved = ["--prefix=a/", "--dest-prefix=m/"];
     assert_eq!(diff(&source, &destination, &moved).code, Some(SAME));
     let output = diff(&source, &destination, &["--prefix=a/", "--no-dest-prefix"]);
-    // Each key is listed with its name in its own cluster.
+    // Each key is printed with the name that it has in the cluster that contains it.
     assert_eq!(listed(&output), ["- \"a/2\"", "+ \"m/1\"", "+ \"m/2\""]);
 }
 

@@ -90,7 +90,7 @@ async fn an_unreachable_database_is_reported_without_its_password(_: Kind) {
     assert!(!exit.log.contains("SECRET"), "{exit}");
 }
 
-/// Reads until the server closes the connection. Returns false if it stays open.
+/// Reads until the server closes the connection. Returns false if the connection stays open.
 fn is_closed(stream: &mut TcpStream) -> bool {
     match stream.read_to_end(&mut Vec::new()) {
         Ok(_) => true,
@@ -149,7 +149,7 @@ async fn requests_from_a_sender_without_the_secret_are_refused(_: Kind) {
     forging.write_all(&[1; 32]).unwrap();
     let mut answer = [0; 64];
     forging.read_exact(&mut answer).unwrap();
-    // The sender returns the proof of the server, but the server expects a different proof.
+    // The sender sends the server's own proof back, but the server expects a different proof from the sender.
     forging.write_all(&[&answer[32..], &forged_frame()].concat()).unwrap();
     assert!(is_closed(&mut forging) && is_closed(&mut early));
     eventually("the refusal is logged", async || {

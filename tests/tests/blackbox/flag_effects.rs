@@ -48,7 +48,7 @@ on_quorate! {
 /// An HTTP/1.1 request that shows whether a listener answers.
 const QUESTION: &str = "GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
 
-/// Returns the name of a flag on a server. Some flags have a different name in etcd 3.5.
+/// Returns the name that this kind of server uses for a flag. Some flags have a different name in etcd 3.5.
 fn experimental(kind: Kind, flag: &str) -> String {
     match kind {
         Kind::Quorate => format!("--{flag}"),
@@ -66,7 +66,8 @@ async fn line(server: &Server, message: &str) -> Value {
     .await
 }
 
-/// Converts a duration in Go's format to milliseconds. Hours do not occur.
+/// Converts a duration in Go's format to milliseconds. Supports only durations below one minute, which have a single
+/// unit.
 pub(crate) fn millis(text: &str) -> f64 {
     let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap();
     let (number, unit) = text.split_at(digits);
@@ -355,7 +356,7 @@ async fn a_client_that_does_not_answer_pings_is_disconnected(kind: Kind) {
         .start()
         .await;
     let begun = Instant::now();
-    // The client reads and sends nothing until the server closes the connection or the test times out.
+    // The client only reads, and sends nothing, until the server closes the connection or the test times out.
     let mut client = RawHttp2::connect(server.port());
     client.read_farewell();
     let took = begun.elapsed();

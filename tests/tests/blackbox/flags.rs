@@ -168,7 +168,7 @@ async fn invalid_values_exit_with_code_two(kind: Kind) {
 }
 
 async fn an_extra_argument_exits_with_code_one(kind: Kind) {
-    // With Quorate, the first word names one of its tools. `words.rs` tests this.
+    // Quorate takes the first word as the name of one of its tools. `words.rs` tests this.
     let first_word = (kind == Kind::Etcd).then_some(&["word"][..]);
     for args in first_word.into_iter().chain([&["--pre-vote", "false"][..], &["--", "word"]]) {
         let ended = ends(kind, args, &[]);
@@ -196,7 +196,8 @@ async fn invalid_settings_exit_with_code_one(kind: Kind) {
 }
 
 async fn flag_values_are_parsed_as_in_etcd(kind: Kind) {
-    // Flags may have one dash, a separate value or another number base. The last value takes precedence.
+    // A flag may start with one dash, its value may be a separate argument, and a number may be in another base. The
+    // last value takes precedence.
     let server = Options::new(kind)
         .flag("-max-txn-ops")
         .flag("7")

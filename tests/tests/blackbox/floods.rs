@@ -142,7 +142,7 @@ async fn incomplete_requests_are_refused_while_small_requests_are_served(kind: K
         assert!(bytes() < 1.01 * most, "{}", bytes());
         bytes() < 0.98 * most
     };
-    // The first connection may use up to half of the limit, every later one a sixteenth.
+    // The first connection may use up to half of the limit, and every later connection a sixteenth of it.
     let mut held = eventually_within(
         BUSY_MAX,
         "one connection holds as many bytes as permitted",
@@ -244,7 +244,7 @@ async fn unread_lists_do_not_stop_the_member(kind: Kind) {
         let mut connection = RawHttp2::connect(server.port());
         let id = connection.open(&head);
         connection.send_body(id, &body, true);
-        // Part of the answer has arrived, and the rest waits for the window.
+        // Part of the answer has arrived, and the rest waits until the client extends its window.
         connection.read_body(id, 10_000);
         held.push(connection);
     }

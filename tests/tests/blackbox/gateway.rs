@@ -275,7 +275,7 @@ async fn every_gateway_path_returns_the_same_as_etcd(kind: Kind) {
         let [mut ours, mut theirs] = [&server, &etcd].map(|one| post(one, path, &body));
         ours.1 = normalized(ours.1);
         theirs.1 = normalized(theirs.1);
-        // These answers changed in 3.7.
+        // These answers changed in etcd 3.7.
         if path == "/v3/auth/status" && theirs.0 == 400 {
             assert_eq!(theirs.1["message"], json!("etcdserver: user name is empty"));
             assert_eq!(ours.1["enabled"], json!(true), "the status is available to everyone");
@@ -600,7 +600,7 @@ async fn tokens_are_read_from_the_authorization_header(kind: Kind) {
     assert!(result(&mut watched)["canceled"].is_null());
 }
 
-/// Sends the requests of Patroni in its order and format.
+/// Sends the requests that Patroni sends, in the same order and format.
 async fn requests_from_patroni_are_answered_correctly(kind: Kind) {
     let server = Options::new(kind).flag("--bcrypt-cost=4").start().await;
     let decided = async || {

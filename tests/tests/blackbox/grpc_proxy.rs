@@ -186,7 +186,7 @@ async fn serializable_ranges_are_cached(kind: Kind) {
     assert!(proxy.metric("etcd_grpc_proxy_cache_misses_total").unwrap() >= 2.0);
 }
 
-/// Returns the number of the member's watchers.
+/// Returns the number of watchers on the member.
 fn watchers(server: &Server) -> f64 {
     server.metric("etcd_debugging_mvcc_watcher_total").unwrap()
 }
@@ -242,7 +242,7 @@ async fn watches_of_many_keys_share_streams_to_the_member(kind: Kind) {
     let mut watches = Vec::new();
     for number in 0..KEYS {
         let first = writer.write(&name(number), "0").await;
-        // Every second watch starts in the past, as after reading a list.
+        // Every second watch starts at a past revision, like the watch of a client that has first read a list.
         let start_revision = if number % 2 == 0 { first } else { 0 };
         let mut watch = Watch::open(&client);
         watch.create(pb::WatchCreateRequest { start_revision, ..watch_key(name(number)) }).await;
@@ -520,7 +520,7 @@ async fn the_proxy_serves_the_health_and_metrics_of_itself_and_of_a_member(kind:
     }
     assert!(proxy.get("/metrics").text().contains("etcd_server_has_leader 1"));
     assert!(proxy.get("/proxy/metrics").text().contains("etcd_grpc_proxy_cache_hits_total"));
-    // etcd's proxy also has a member's metrics, but with the value zero.
+    // On this page, etcd's proxy also reports the metrics of a member, but with the value zero.
     assert!(!proxy.get("/proxy/metrics").text().contains("etcd_server_has_leader 1"));
     assert_eq!(proxy.get("/debug/pprof/cmdline").status, 200);
     assert_eq!(proxy.get("/nothing").status, 404);

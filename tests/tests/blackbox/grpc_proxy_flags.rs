@@ -141,7 +141,7 @@ async fn member_certificates_are_refused_without_system_cas(kind: Kind) {
     }
 }
 
-/// A process that is killed when this is dropped.
+/// A process that is killed when the value is dropped.
 struct Running(std::process::Child);
 
 impl Drop for Running {

@@ -1,7 +1,7 @@
 //! The command-line tools on a terminal: prompts, input without echo, and interruption by a key.
 //!
 //! Both tools receive the same input and connect to the same kind of server. The test specifies the expected screen, so
-//! the screens of both tools are equal.
+//! the screens of both tools must be equal.
 
 use quorate_api::etcdserverpb::AuthUserListRequest;
 use quorate_tests::{Ctl, Kind, Server, Terminal, Tool, eventually, with_both_tools};

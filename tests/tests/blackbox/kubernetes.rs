@@ -1,4 +1,4 @@
-//! The requests of a Kubernetes API server, and the properties of the answers on which it relies.
+//! The requests of a Kubernetes API server, and the properties that the API server expects of the answers.
 //!
 //! The API server's storage layer sends these requests: paged lists at one revision, watches from that revision with
 //! progress requests, transactions that compare `mod_revision`, one lease for many keys, and compactions that the API
@@ -31,8 +31,8 @@ fn pod(number: usize) -> String {
     format!("{PODS}default/pod-{number:04}")
 }
 
-/// Writes an object unless it has changed since a revision; 0 means that the object must not exist. Returns the new
-/// revision, or the current value as an error.
+/// Writes an object unless it has changed since the given revision. Revision 0 means that the object must not exist
+/// yet. Returns the new revision, or the current value as an error.
 async fn update(
     client: &Client,
     name: &str,
@@ -153,7 +153,7 @@ async fn a_watch_continues_from_the_revision_of_the_list(kind: Kind) {
     assert_eq!(cache, listed.collect());
 }
 
-/// A cache that waits for a revision requests progress. The answer must not overtake any event.
+/// A cache that is waiting for a revision sends a progress request. The answer must not overtake any event.
 async fn progress_is_sent_after_the_events(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();

@@ -103,8 +103,8 @@ fn message(method: &str) -> Vec<u8> {
     }
 }
 
-/// Returns the methods to test. Methods that require no permission are omitted. For a server older than 3.7, methods
-/// that etcd 3.5 checked less strictly are omitted as well.
+/// Returns the methods to test. Methods that require no permission are omitted. For a server older than etcd 3.7,
+/// methods that etcd 3.5 checked less strictly are omitted as well.
 fn asked_of(server: &Server, token: Option<&str>) -> Vec<String> {
     let name = |row: &'static str| row.split([' ', ',']).next();
     let older = |method: &str| {
@@ -115,7 +115,7 @@ fn asked_of(server: &Server, token: Option<&str>) -> Vec<String> {
         "Authenticate" => false,
         "AuthStatus" if token.is_none() => false,
         "RangeStream" => server.is_3_7(),
-        // Before 3.7 these calls are refused with a message on the stream, or end without a reason.
+        // Before etcd 3.7, these calls are refused with a message on the stream, or end without a reason.
         "Watch" | "Observe" => server.is_3_7(),
         method => server.is_3_7() || !older(method),
     };
@@ -166,7 +166,7 @@ fn finish(
         let answer = connection.read_answer(id);
         let is_refused = match &answer {
             RawAnswer::Response(response) if method == "Observe" => response.body.is_empty(),
-            // Before 3.7, some methods return the lower layer's error, which starts with `auth: `.
+            // Before etcd 3.7, some methods return the lower layer's error, which starts with `auth: `.
             answer => answer.summary().ends_with(refusal.trim_start_matches("etcdserver:")),
         };
         if !is_refused {

@@ -56,7 +56,7 @@ async fn revoke(client: &Client, id: i64) -> Result<pb::LeaseRevokeResponse, Sta
     client.lease_revoke(pb::LeaseRevokeRequest { id }).await
 }
 
-/// Renews leases over one stream. Returns an answer for each.
+/// Renews leases over one stream. Returns one answer for each lease.
 async fn renew(client: &Client, ids: Vec<i64>) -> Vec<pb::LeaseKeepAliveResponse> {
     let requests = tokio_stream::iter(ids.into_iter().map(|id| pb::LeaseKeepAliveRequest { id }));
     let answers =
@@ -281,7 +281,7 @@ async fn a_renewed_lease_does_not_expire(kind: Kind) {
     client.put(put_leased("renewed", "v", 5)).await.unwrap();
     client.put(put_leased("left", "v", 6)).await.unwrap();
     let start = Instant::now();
-    // The lease is renewed until well after the other one has expired.
+    // The lease is renewed until well after the other lease has expired.
     eventually("the other lease expires", async || {
         assert_eq!(renew(&client, vec![5]).await[0].ttl, 1);
         let gone = client.read("left").await.is_none();

@@ -210,8 +210,8 @@ async fn responses_of_leasing_proxies_are_linearizable(kind: Kind) {
     let (start, end) = (Instant::now(), Duration::from_secs(12));
     let mut clients = JoinSet::new();
     for (number, proxy) in proxies.iter().cycle().take(6).enumerate() {
-        // etcd's own proxy may return an old value, and may apply a write a second time after others have written.
-        // Therefore the clients of etcd's proxy only make the proxy own keys.
+        // etcd's own proxy may return an old value, and may apply a write a second time after other clients have
+        // written. Therefore the clients of etcd's proxy only serve to make that proxy the owner of keys.
         let is_checked = number % 3 < 2 || kind == Kind::Quorate;
         let client = client(proxy.client(), (number, is_checked), Random::by_chance(), start, end);
         clients.spawn_local(client);
@@ -526,7 +526,7 @@ async fn reads_of_lock_keys_are_never_stale(kind: Kind) {
     let (client, of_other) = (proxy.client(), other.client());
     let lease = client.grant(0, 100).await;
     let name = format!("lock/{lease:x}");
-    // Both reads come before the key exists.
+    // Both reads are sent before the key exists.
     assert_eq!(own(&server, &client, &name).await, None);
     assert_eq!(of_other.read(&name).await, None);
     let lock = quorate_api::v3lockpb::LockRequest { name: bytes("lock"), lease };

@@ -168,7 +168,7 @@ async fn bench_runs_if_one_of_its_endpoints_is_up(kind: Kind) {
     ] {
         let ended = run(&one, load);
         assert_eq!(ended.code, Some(0), "{load:?}: {ended:?}");
-        // Kinds without operations are not listed.
+        // Kinds of operations that were not executed are not listed.
         assert!(!ended.stdout.contains("  0 operations"), "{ended:?}");
     }
     let ended = run("127.0.0.1:1,127.0.0.1:2", &["put"]);

@@ -155,7 +155,7 @@ async fn a_lock_passes_to_the_next_waiter(kind: Kind) {
     let second = wait_for_lock(&client, "l", 2).await;
     let third = wait_for_lock(&client, "l", 3).await;
     let fourth = wait_for_lock(&client, "l", 4).await;
-    // Deleting the key of one waiting client does not change the order of the others.
+    // Deleting the key of one waiting client does not change the order of the other clients.
     unlock(&client, "l/3").await;
     client.write("k", "v").await;
     let freed = unlock(&client, &first.key).await;
@@ -392,7 +392,7 @@ async fn a_campaign_cancelled_at_any_time_leaves_no_key(kind: Kind) {
     for campaigning in campaigns {
         assert!(campaigning.await.unwrap(), "the leader has not resigned");
     }
-    // Writes of cancelled calls that are still in progress are applied before this one.
+    // Writes of cancelled calls that are still in progress are applied before this write.
     client.write("k", "v").await;
     eventually("only the leader's key remains", async || {
         (keys(&client, "e/").await == ["e/1"]).then_some(())

@@ -181,7 +181,7 @@ async fn a_wiped_member_whose_name_is_unknown_to_its_peer_stops_permanently(kind
         )),
         "{said}"
     );
-    // The wiped member also fails to start while no peer is available that could report the loss.
+    // The wiped member also fails to start while no peer that could report the loss is available.
     cluster.kill(full);
     cluster.launch(behind);
     cluster.launch(wiped);

@@ -1,4 +1,4 @@
-//! The black-box tests of behaviour that is visible to clients and operators or in files.
+//! Black-box tests of the behaviour that clients and operators can observe, and of the files that a server writes.
 //!
 //! There is one module per topic. The library of this package describes how the tests run.
 

@@ -477,8 +477,8 @@ const ALARM_STATES: [&[pb::AlarmType]; 5] = [
 
 type Fields = Vec<(&'static str, String)>;
 
-/// Returns the answers to Status, HashKV and Hash. The fields of etcd 3.5 are separate from the fields added in 3.6 and
-/// later.
+/// Returns the answers to Status, HashKV and Hash. The fields of etcd 3.5 are returned separately from the fields added
+/// in etcd 3.6 and later.
 async fn shown(client: &Client, last: i64) -> (Fields, Fields, u32) {
     let status = status(client).await;
     let header = status.header.unwrap();

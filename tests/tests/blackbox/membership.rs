@@ -108,7 +108,7 @@ async fn a_learner_refuses_most_requests(kind: Kind) {
     })
     .await;
     assert!(!client.snapshot().await.unwrap().is_empty());
-    // The release of etcd that these tests use is older and returns a different code.
+    // These tests use an older release of etcd, which returns a different code.
     let refusal = match kind {
         Kind::Quorate => Code::FailedPrecondition,
         Kind::Etcd => Code::Unavailable,
@@ -395,7 +395,7 @@ async fn members_answer_requests_from_peers(kind: Kind) {
         let text = "membership: can only promote a learner member\n";
         assert_eq!((answer.status, &*answer.text()), (412, text));
         assert!(is_named(&answer));
-        // The renewal of a missing lease is refused, with different errors by the leader and by a follower.
+        // The renewal of a missing lease is refused, but the leader and a follower return different errors.
         let renewed = ask("POST", "/leases", "\u{8}\u{7}");
         let expected = if member == leader {
             (404, "lease not found\n")

@@ -325,8 +325,8 @@ fn answer_of(response: Response, request: &Request) -> Answer {
 struct Requests {
     random: Random,
     written: u64,
-    /// Whether reads in a transaction may name a revision. Before 3.7, etcd refuses a transaction because of such a
-    /// read, but applies the transaction when it replays its log.
+    /// Whether reads in a transaction may name a revision. Before version 3.7, etcd refuses a transaction because of
+    /// such a read, but applies the transaction when it replays its log.
     named_revisions: bool,
 }
 

@@ -185,7 +185,7 @@ fn user_methods() -> Vec<Row> {
     ]
 }
 
-/// Creates a watch, and returns its refusal, which is a message of the stream.
+/// Creates a watch, and returns its refusal, which arrives as a message on the stream.
 async fn watch(client: Client, request: pb::WatchCreateRequest) -> Result<(), Status> {
     let answer = Watch::open(&client).create(request).await;
     if !answer.canceled {
@@ -204,7 +204,7 @@ async fn watch(client: Client, request: pb::WatchCreateRequest) -> Result<(), St
 /// Returns the text of a permission error, or an empty string for every other answer.
 fn refusal(answer: Result<(), Status>) -> String {
     let Err(status) = answer else { return String::new() };
-    // Before 3.7, some methods return their internal error text.
+    // Before etcd 3.7, some methods return their internal error text.
     if let Some(text) = status.message().strip_prefix("auth: ") {
         return format!("etcdserver: {text}");
     }
@@ -220,13 +220,13 @@ fn refusal(answer: Result<(), Status>) -> String {
     status.message().to_owned()
 }
 
-/// Methods that had other requirements in 3.5 than in 3.7, with the requirements of 3.5.
+/// Methods whose requirements differ between etcd 3.5 and 3.7, with the requirements of etcd 3.5.
 pub(super) const BEFORE_3_7: &[(&[&str], Outcomes)] = &[
     // Callers without a token and callers with a valid token were accepted, because these requests went through the log
     // without a permission check.
     (&["Compact", "LeaseGrant", "Alarm, get", "Alarm, disarm"], TOKEN),
-    // The token was not checked. Since 3.6, lease requests require permission for the attached keys. Since 3.7,
-    // requests about the member list, and maintenance requests to a member, require permission as well.
+    // The token was not checked. Since etcd 3.6, lease requests require permission for the attached keys. Since etcd
+    // 3.7, requests about the member list, and maintenance requests to a member, require permission as well.
     (
         &[
             "LeaseKeepAlive",
@@ -240,7 +240,7 @@ pub(super) const BEFORE_3_7: &[(&[&str], Outcomes)] = &[
         ],
         OPEN,
     ),
-    // Until 3.7.1, a user that could read a key could also watch all later keys.
+    // Before etcd 3.7.1, a user that could read a key could also watch all later keys.
     (&["Watch of all later keys"], KEYS),
     // Only administrators could query whether authentication was enabled.
     (&["AuthStatus"], ADMIN),

@@ -194,7 +194,7 @@ async fn keys_only_omits_values(kind: Kind) {
         .map(|record| record.fields())
         .map(|at| (at.value.len(), at.create_revision, at.mod_revision, at.version, at.lease))
         .collect();
-    // Since 3.7, the answer comes from the index, which does not contain leases.
+    // Since etcd 3.7, the answer comes from the index, which does not contain leases.
     let lease = if server.is_3_7() { 0 } else { 99 };
     assert_eq!(seen, [(0, 2, 7, 2, 0), (0, 3, 6, 3, 0), (0, 4, 4, 1, lease)]);
     // Sorting by value requires reading the records.
@@ -239,8 +239,8 @@ async fn a_limit_without_an_order_returns_the_first_keys(kind: Kind) {
     let client = server.client();
     three_keys(&client).await;
     client.write("d", "0").await;
-    // Without an order, the server reads one key more than the limit and sorts only these by value: `b` (1) before `a`
-    // (3). It does not read `d` (0).
+    // Without an order, the server reads one key more than the limit and sorts only these keys by value: `b` (1) before
+    // `a` (3). It does not read `d` (0).
     let request = pb::RangeRequest { limit: 1, sort_target: SortTarget::Value.into(), ..all() };
     assert_eq!(listed(&client, request).await, ("b".to_owned(), true, 4));
 }

@@ -139,7 +139,7 @@ async fn an_unreadable_backend_file_is_replaced(ours: Kind) {
         cluster.client(0).put(put(format!("k{number}"), vec![7; 1000])).await.unwrap();
     }
     cluster.stop(member).await;
-    // The member's log now lacks an entry, which it must receive before it serves.
+    // The member's log now lacks an entry, which the member must receive before it serves.
     cluster.client((member + 1) % 3).put(put("while", "away")).await.unwrap();
     let backend = cluster.server(member).backend();
     let file = File::options().write(true).open(&backend).unwrap();
@@ -277,7 +277,7 @@ async fn the_state_is_sent_only_to_peers_with_a_member_certificate(ours: Kind) {
     let cluster = secure(audited, 3, |member| member).await;
     let (own, member) = (cluster_id(&cluster).await, format!("{:x}", cluster.id(1)));
     let of_member = cluster.files.authority.sign(&Leaf::new("m1"));
-    // The certificate is signed by the same CA, but is for clients and contains no address.
+    // The certificate is signed by the same CA, but it is a client certificate and contains no address.
     let of_client = cluster.files.authority.sign(&Leaf { hosts: Vec::new(), ..Leaf::new("app") });
     for (shown, cluster_id, from, status) in [
         (&of_member, &own[..], Some(&member[..]), 200),

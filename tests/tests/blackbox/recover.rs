@@ -1,9 +1,9 @@
-//! `quorate utl recover`: a cluster that has permanently lost its quorum becomes a new one with all acknowledged
+//! `quorate utl recover`: a cluster that has permanently lost its quorum becomes a new cluster with all acknowledged
 //! writes, or the tool reports that some writes may be missing.
 //!
 //! The kind under test is the kind of the lost cluster's servers. The recovered cluster is started as Quorate and, if
-//! etcd is installed, also as etcd. Quorate holds the cluster version at 3.5, so that Debian's etcd can start on its
-//! files.
+//! etcd is installed, also as etcd. Quorate keeps the cluster version at 3.5, so that Debian's etcd can start from
+//! these files.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -88,7 +88,8 @@ async fn malformed_bodies_return_an_unmarshalling_error(kind: Kind) {
             undecodable(client.raw(method, body).await);
         }
     }
-    // The string is invalid. This is the only request without side effects that contains a string.
+    // The string in the body is not valid UTF-8. A health check is the only request without side effects that contains
+    // a string.
     let answer = client.raw("/grpc.health.v1.Health/Check", b"\x0a\x02\xff\xfe").await;
     let status = answer.unwrap_err();
     assert_eq!(status.code(), Code::Internal);

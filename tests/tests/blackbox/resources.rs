@@ -106,7 +106,7 @@ async fn connections_from_one_address_are_limited(kind: Kind) {
     eventually("a log line about the limit", async || server.log().contains(line).then_some(()))
         .await;
     assert_eq!(server.log().matches(line).count(), 1, "{}", server.log());
-    // The request uses an existing connection, because a new one might exceed the limit.
+    // The request uses an existing connection, because a new connection might exceed the limit.
     let (stream, _) = &mut held[0];
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut metrics = String::new();
@@ -147,7 +147,7 @@ async fn the_soft_limit_on_file_descriptors_is_raised_to_the_hard_limit(kind: Ki
 async fn a_member_with_few_file_descriptors_serves_and_logs_a_warning(kind: Kind) {
     let server = limited(kind, "ulimit -n 200").start().await;
     assert!(server.log().contains("the file descriptor limit is low"), "{}", server.log());
-    // Connections beyond the limit wait and are served when others close.
+    // Connections beyond the limit wait, and are served when other connections close.
     let mut held: Vec<TcpStream> =
         (0..200).map(|_| TcpStream::connect(("127.0.0.1", server.port())).unwrap()).collect();
     eventually("a warning", async || {

@@ -119,8 +119,8 @@ impl Golden {
             && self.name.ends_with("-auth")
     }
 
-    /// Returns whether the kind of server can open the directory. etcd opens only directories of its own or an earlier
-    /// release.
+    /// Returns whether the kind of server can open the directory. etcd opens only directories that were written by its
+    /// own or an earlier release.
     fn is_for(&self, kind: Kind) -> bool {
         let version = self.answers["version"].as_str().unwrap();
         kind == Kind::Quorate || version.starts_with("3.5.")
@@ -368,7 +368,7 @@ async fn etcd_can_take_the_directory_back(kind: Kind) {
     drop(etcdutl(&args).success());
     let again = Options::new(Kind::Etcd).data(&restored).start().await;
     assert_eq!(Answers::of(&again.client(), &revisions).await, answers);
-    // etcd can also use the whole directory, unless the cluster version is too new for that release.
+    // etcd can also use the whole directory, unless the cluster version is too new for this release of etcd.
     match origin.try_start_again().await {
         Ok(()) => assert_eq!(Answers::of(&origin.client(), &revisions).await, answers),
         Err(exit) => {

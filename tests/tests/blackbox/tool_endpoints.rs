@@ -75,8 +75,8 @@ fn unreliable_path(server: &Server) -> String {
     way
 }
 
-/// Nothing was sent on a failed connection, so even commands that must not be repeated wait for the next connection,
-/// and so do commands without a timeout. A dial timeout of zero means no timeout.
+/// No request has been sent when a connection fails immediately, so even commands that must not be repeated wait for
+/// the next connection, and so do commands without a timeout. A dial timeout of zero means no timeout.
 async fn a_connection_that_fails_before_the_preface_is_retried(kind: Kind, tool: Tool) {
     let server = Options::new(kind).unguarded().start().await;
     if Ctl::of(tool, &server).is_none() {

@@ -392,6 +392,6 @@ async fn invalid_arguments_are_refused(kind: Kind) {
     }
     let nobody = of(&server).after("127.0.0.1:1");
     assert_eq!(nobody.run(&["top", "--once", "--interval=200ms"]).code, Some(0));
-    // The abbreviation `t` belongs to `txn`, not to `top`.
+    // The abbreviation `t` stands for `txn`, not for `top`.
     assert_eq!(of(&server).run_with_input(&["t"], "\nput k v\n\n\n").code, Some(0));
 }

@@ -515,12 +515,12 @@ async fn overlapping_deletions_and_exclusive_branches_are_accepted(kind: Kind) {
     let drop_range = || write_op(delete("a", "z"));
     let never = || compare("k", CompareResult::Greater, TargetUnion::Version(1000));
     let cases = [
-        // Of the two branches of a transaction only one is executed, nested or not.
+        // Only one of the two branches of a transaction, nested or not, is executed.
         txn_when(vec![], vec![put_k()], vec![put_k()]),
         txn(vec![nested(txn_when(vec![never()], vec![put_k()], vec![put_k()]))]),
         // Deletions may overlap.
         txn(vec![drop_range(), drop_range(), write_op(delete("k", ""))]),
-        // A later nested transaction may delete a key that an earlier one wrote.
+        // A nested transaction may delete a key that an earlier nested transaction wrote.
         txn(vec![nested(txn(vec![put_k()])), nested(txn(vec![drop_range()]))]),
         // A deletion of a key and all later keys does not conflict with a put.
         txn(vec![write_op(delete("a", "\0")), put_k()]),

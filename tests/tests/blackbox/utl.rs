@@ -1,8 +1,8 @@
 //! `quorate utl` compared with Debian's `etcdutl`: both must print the same output for equal files, and both servers
 //! must start from the files that either tool writes.
 //!
-//! The kind under test is the kind of server that wrote the files. Quorate holds the cluster version at 3.5, so that
-//! Debian's etcd can start on its files.
+//! The kind under test is the kind of server that wrote the files. Quorate keeps the cluster version at 3.5, so that
+//! Debian's etcd can start from these files.
 
 use std::path::{Path, PathBuf};
 
@@ -361,7 +361,7 @@ async fn the_storage_version_can_be_migrated_down_and_up(kind: Kind) {
         drop(migrate(target).success());
         assert_eq!(version(), named);
     }
-    // Each step is logged with its patch version.
+    // The log line of each step contains the full version, including the patch number.
     let steps = |finished: &Finished| {
         let lines = finished.stderr.lines().filter(|line| line.contains("updated storage version"));
         lines.map(|line| line.split('"').nth(3).unwrap().to_owned()).collect::<Vec<_>>()

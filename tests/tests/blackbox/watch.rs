@@ -447,7 +447,7 @@ async fn many_watchers_share_a_stream(kind: Kind) {
     let mut watch = Watch::open(&client);
     let watchers = 200_i64;
     for number in 0..watchers {
-        // Half of the watchers watch one key each, the others all keys.
+        // Half of the watchers watch one key each, and the other half watch all keys.
         let request =
             if number % 2 == 0 { watch_key(format!("k{number}")) } else { watch_prefix("k") };
         assert_eq!(watch.create(request).await.watch_id, number);

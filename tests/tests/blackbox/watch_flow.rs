@@ -23,7 +23,7 @@ on_both_servers! {
     watch_streams_end_when_the_server_stops,
 }
 
-/// Reads events of one watcher until its last revision, checking their order.
+/// Reads the events of one watcher up to revision `last`, and checks their order.
 async fn read_through(watch: &mut Watch, last: i64) -> Vec<(i64, Vec<u8>)> {
     let mut seen: Vec<(i64, Vec<u8>)> = Vec::new();
     while seen.last().is_none_or(|(revision, _)| *revision < last) {
@@ -246,7 +246,7 @@ async fn a_history_of_large_values_is_caught_up_by_fast_and_slow_readers(kind: K
                 prev_kv,
                 ..watch_key(key)
             };
-            // The slow reader starts to read once the fast one has read everything.
+            // The slow reader starts to read once the fast reader has read everything.
             let mut slow = Watch::open(&server.client());
             slow.create(request.clone()).await;
             let mut fast = Watch::open(&server.client());

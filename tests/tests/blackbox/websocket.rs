@@ -273,7 +273,7 @@ async fn clients_are_notified_when_the_member_stops(kind: Kind) {
     assert_eq!(idle.next_message(), Message::Closed(Some(1001)));
     let received = next(&mut watching);
     assert_eq!(received["error"]["message"], json!("etcdserver: server stopped"), "{received}");
-    // The close code depends on which event is noticed first: that the call ends, or that the member stops.
+    // The close code depends on which event is noticed first, the end of the call or the shutdown of the member.
     let end = watching.next_message();
     assert!(matches!(end, Message::Closed(Some(1000 | 1001))), "{end:?}");
     server.ended().await;
