@@ -154,7 +154,7 @@ fn corrupt_watcher(history: &mut History, random: &mut SplitMix64) -> Option<&'s
         _ => {
             let revision = history.event_log.last() + 7;
             watcher.messages.insert(at, (message.0, WatchMessage::Compacted { revision }));
-            Some("an end because of a compaction that did not happen")
+            Some("a cancellation because of a compaction that did not happen")
         }
     }
 }

@@ -51,7 +51,7 @@ pub enum ReceivedFault {
     Version(#[from] StorageVersionError),
     /// The image is newer than the snapshot, and its version does not store all membership changes.
     #[error(
-        "database file ({} index {index}) is newer than its snapshot (index {snapshot}), and a file from a version \
+        "database file ({} index {index}) is newer than its snapshot (index {snapshot}), and a file written by etcd \
          before 3.6 may lack membership changes; the leader must apply the entries up to index {index} and send \
          another snapshot",
         path.display()

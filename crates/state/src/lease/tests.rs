@@ -225,7 +225,7 @@ fn a_renewed_lease_expires_after_its_checkpointed_lifetime() {
 }
 
 #[test]
-fn renewing_and_revoking_do_not_accumulate_queue_entries() {
+fn renewals_and_revocations_do_not_accumulate_queue_entries() {
     let mut lessor = lessor(LessorOptions::default());
     let leases = lessor.reader();
     leases.promote(1, 0, Millis(0));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn founders_do_not_depend_on_the_order_in_which_they_are_listed() {
+    fn the_order_in_which_founders_are_listed_has_no_effect() {
         let url = |name: &str| vec![format!("http://{name}:2380")];
         let one = Founders::new([("a", url("a")), ("b", url("b")), ("c", url("c"))], "t");
         let other = Founders::new([("c", url("c")), ("a", url("a")), ("b", url("b"))], "t");

@@ -10,7 +10,7 @@ fn member(id: u64, url: &str, name: &str) -> Member {
 }
 
 #[test]
-fn member_and_cluster_ids_do_not_depend_on_order() {
+fn member_and_cluster_ids_do_not_depend_on_the_order_of_urls_and_members() {
     // The golden data of etcd 3.7.1 comes from a single founder with this URL and the default
     // token.
     let urls = ["http://127.0.0.1:38855".to_owned()];

@@ -103,7 +103,7 @@ fn alarms_are_listed_and_deactivated_one_by_one() {
 }
 
 #[test]
-fn an_entry_that_exceeds_the_quota_is_applied_but_returns_no_space() {
+fn an_entry_that_exceeds_the_quota_is_applied_but_returns_a_no_space_error() {
     let mut log = Log::with(StateOptions { quota_bytes: 1000, ..StateOptions::default() });
     log.file_bytes = 1000 - 258;
     let applied = log.applied(Command::Put(put("a", "")));

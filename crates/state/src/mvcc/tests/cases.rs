@@ -238,7 +238,7 @@ fn the_fault_for_a_missing_record_names_its_revision() {
 }
 
 #[test]
-fn an_earlier_count_is_known_without_visiting_keys_if_few_changes_followed() {
+fn a_count_at_an_earlier_revision_visits_no_keys_if_few_changes_followed() {
     let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
     for n in 0..50_u8 {
         put(&mut store, &mut batch, &[b'k', n], &[n]);
