@@ -245,7 +245,7 @@ const NOT_BY_DATABASE: &[(&str, &str)] = &[
     ("metrics::the_phases_of_a_commit_are_measured", NO_FILE),
     ("metrics::written_log_bytes_are_counted", NO_FILE),
     (
-        "metrics::the_wait_of_proposals_before_consensus_is_measured",
+        "metrics::the_time_that_proposals_wait_before_consensus_is_measured",
         "the server commits writes through the database, not through consensus",
     ),
     (

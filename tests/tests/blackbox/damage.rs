@@ -29,7 +29,7 @@ on_quorate! {
     a_truncated_backend_is_refused,
     a_backend_without_valid_meta_pages_is_refused,
     a_damaged_backend_never_causes_a_panic,
-    files_of_another_format_are_refused,
+    files_in_another_format_are_refused,
     a_log_that_lost_applied_entries_is_refused,
 }
 
@@ -419,7 +419,7 @@ async fn a_damaged_backend_never_causes_a_panic(kind: Kind) {
     }
 }
 
-async fn files_of_another_format_are_refused(kind: Kind) {
+async fn files_in_another_format_are_refused(kind: Kind) {
     let mut server = stopped_cleanly(kind).await;
     std::fs::write(server.backend(), b"SQLite format 3\0".repeat(4_096)).unwrap();
     let outcome = server.try_start_again().await.map(|()| 0);

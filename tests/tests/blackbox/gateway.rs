@@ -23,7 +23,7 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    every_gateway_path_returns_the_same_as_etcd,
+    every_gateway_path_returns_the_same_response_as_etcd,
     invalid_requests_are_refused,
     a_stream_ends_when_the_member_stops,
     a_watch_stream_accepts_more_requests_after_the_first_response,
@@ -264,7 +264,7 @@ fn other_steps() -> Vec<Step> {
     ]
 }
 
-async fn every_gateway_path_returns_the_same_as_etcd(kind: Kind) {
+async fn every_gateway_path_returns_the_same_response_as_etcd(kind: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }

@@ -24,7 +24,7 @@ on_quorate! {
     alarms_are_counted_by_kind_and_member,
     the_time_to_send_watch_responses_is_measured,
     the_phases_of_a_commit_are_measured,
-    the_wait_of_proposals_before_consensus_is_measured,
+    the_time_that_proposals_wait_before_consensus_is_measured,
 }
 
 on_quorate! {
@@ -294,7 +294,7 @@ async fn the_phases_of_a_commit_are_measured(kind: Kind) {
     assert!(log("write").unwrap() > 0.0 && log("fsync").unwrap() > 0.0);
 }
 
-async fn the_wait_of_proposals_before_consensus_is_measured(kind: Kind) {
+async fn the_time_that_proposals_wait_before_consensus_is_measured(kind: Kind) {
     const PUTS: u32 = 20;
     let server = Server::start(kind).await;
     let client = server.client();

@@ -24,7 +24,7 @@ on_both_servers! {
     a_limit_without_an_order_returns_the_first_keys,
     filters_apply_before_the_limit,
     a_negative_maximum_revision_matches_no_keys,
-    reads_at_older_revisions_return_the_keys_of_that_time,
+    reads_at_older_revisions_return_the_keys_of_those_revisions,
     a_serializable_read_returns_the_same_keys_on_an_idle_store,
     pages_at_one_revision_form_the_complete_list,
     invalid_ranges_are_refused,
@@ -275,7 +275,7 @@ async fn a_negative_maximum_revision_matches_no_keys(kind: Kind) {
     assert_eq!(listed(&client, request).await.0, "abc");
 }
 
-async fn reads_at_older_revisions_return_the_keys_of_that_time(kind: Kind) {
+async fn reads_at_older_revisions_return_the_keys_of_those_revisions(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;

@@ -24,7 +24,7 @@ with_both_tools! {
 on_both_servers! {
     etcdctl_lists_and_disarms_alarms,
     etcdutl_accepts_the_backend_file_of_a_stopped_member,
-    an_independent_client_can_use_keys,
+    an_independent_client_can_read_and_write_keys,
     an_independent_client_can_watch,
     an_independent_client_can_use_leases,
     an_independent_client_can_use_maintenance_calls,
@@ -270,7 +270,7 @@ async fn connect(server: &Server) -> ec::Client {
     ec::Client::connect([format!("127.0.0.1:{}", server.port())], options).await.unwrap()
 }
 
-async fn an_independent_client_can_use_keys(kind: Kind) {
+async fn an_independent_client_can_read_and_write_keys(kind: Kind) {
     let server = Server::start(kind).await;
     let mut client = connect(&server).await;
     client.put("a", "1", None).await.unwrap();

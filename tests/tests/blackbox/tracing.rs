@@ -19,7 +19,7 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    operations_and_stages_are_children_of_calls,
+    spans_of_operations_and_stages_are_children_of_call_spans,
     the_span_of_a_watch_lasts_as_long_as_its_watcher,
     spans_of_failed_calls_contain_the_status_code,
     calls_succeed_without_a_reachable_collector,
@@ -177,7 +177,7 @@ fn assert_part(exported: &[ExportedSpan], name: &str, whole: &str, attributes: &
     }
 }
 
-async fn operations_and_stages_are_children_of_calls(kind: Kind) {
+async fn spans_of_operations_and_stages_are_children_of_call_spans(kind: Kind) {
     let collector = Collector::start().await;
     let server = traced(kind, &collector, 0).start().await;
     let client = server.client();
