@@ -90,7 +90,7 @@ mod tests {
     use quorate_raft::MessageKind;
 
     #[test]
-    fn the_time_stamp_is_appended_to_the_heartbeat_context() {
+    fn the_send_time_is_appended_to_the_heartbeat_context() {
         let mut confirmation = Confirmation::default();
         confirmation.note_time(7);
         for context in [&b""[..], b"12345678"] {

@@ -61,7 +61,7 @@ impl EarlyAppends {
         self.bytes -= bytes_of(&message);
         assert!(
             !self.kept.is_empty() || self.bytes == 0,
-            "no bytes are counted without kept appends: otherwise appends would no longer be kept"
+            "the byte count is zero if no appends are kept: otherwise appends would no longer be kept"
         );
         Some(message)
     }

@@ -95,7 +95,7 @@ pub enum StartError {
         applied: LogIndex,
     },
     /// The consensus core refused the configuration.
-    #[error("the consensus core refused its configuration")]
+    #[error("the consensus core refused the settings or the state on disk")]
     Refused(#[from] ConfigError),
 }
 

@@ -138,13 +138,13 @@ impl Persistence {
     pub(crate) fn finish_write(&mut self, token: u64) -> Option<Write> {
         assert!(
             token <= self.last_token,
-            "a write is reported only after it is ordered: otherwise unwritten entries would count as durable"
+            "a write is reported only after it is requested: otherwise unwritten entries would count as durable"
         );
         let write = self.writes.pop_front_if(|write| write.token <= token)?;
         self.writing_bytes -= encoded_bytes(&write.entries);
         assert!(
             !self.writes.is_empty() || self.writing_bytes == 0,
-            "no bytes are counted without pending writes: otherwise the member would refuse appends forever"
+            "the byte count is zero if no writes are pending: otherwise the member would refuse appends forever"
         );
         Some(write)
     }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn write_age_counts_the_ticks_of_the_oldest_unfinished_write() {
+    fn the_write_age_is_the_number_of_ticks_since_the_oldest_unfinished_write() {
         let mut persistence = Persistence::default();
         persistence.tick();
         let first = persistence.order_write(order(1, 1, 0)).unwrap();

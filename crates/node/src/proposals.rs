@@ -93,7 +93,7 @@ impl Proposals {
         }
         assert!(
             !self.forwarded.is_empty() || self.forwarded_bytes == 0,
-            "no bytes are counted without forwarded requests: otherwise new forwarded requests would be dropped"
+            "the byte count is zero if no requests wait: otherwise new forwarded requests would be dropped"
         );
     }
 }

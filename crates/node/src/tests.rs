@@ -286,7 +286,7 @@ fn a_read_barrier_passes_with_a_quorum_and_fails_on_a_leader_change() {
 }
 
 #[test]
-fn a_snapshot_is_requested_once_until_it_is_taken() {
+fn no_further_snapshot_is_requested_until_the_last_one_is_taken() {
     let policy = SnapshotPolicy { entry_count: 10, catch_up_count: 5, ..SnapshotPolicy::default() };
     let mut member = Member::start(Config { snapshot_policy: policy, ..config(1, &[1]) });
     for request_id in 0..30 {
@@ -424,7 +424,7 @@ fn a_leader_whose_process_has_ended_is_replaced_within_a_few_ticks() {
 }
 
 #[test]
-fn a_leader_reported_gone_by_one_member_remains_leader() {
+fn a_leader_that_only_one_member_reports_as_gone_remains_leader() {
     let mut members = three();
     let term = members[0].node.leadership().term;
     members[1].handle(Event::Gone(1));

@@ -193,7 +193,7 @@ fn a_late_response_confirms_only_the_time_of_its_heartbeat() {
 }
 
 #[test]
-fn stalled_disk_fencing_can_be_disabled() {
+fn a_member_with_a_stalled_disk_campaigns_if_fencing_is_disabled() {
     let mut member = Member::start(Config { fences_stalled_disk: false, ..config(1, &[1, 2]) });
     for _ in 0..25 {
         member.handle(Event::Tick);
