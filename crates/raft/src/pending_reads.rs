@@ -74,7 +74,7 @@ impl PendingReads {
         }
         assert!(
             confirmed <= self.newest(),
-            "a quorum confirms only reads that exist: otherwise later reads would be answered without a round"
+            "a quorum confirms only reads that exist: otherwise later reads would be answered without confirmation"
         );
         let read = self.unconfirmed.pop_front()?;
         self.confirmed_count += 1;

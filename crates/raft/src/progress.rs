@@ -158,7 +158,7 @@ impl Progress {
                     self.is_flow_paused = true;
                 }
             }
-            ProgressState::Snapshot => unreachable!("an append was sent to a member in Snapshot"),
+            ProgressState::Snapshot => unreachable!("an append was sent in state Snapshot"),
         }
     }
 

@@ -141,7 +141,7 @@ proptest! {
     /// Making several changes through joint consensus has the same result as making them one by
     /// one.
     #[test]
-    fn a_joint_change_has_the_same_result_as_the_single_changes(steps in proptest::collection::vec(any_step(), 1..6)) {
+    fn a_joint_change_has_the_same_result_as_successive_changes(steps in proptest::collection::vec(any_step(), 1..6)) {
         let one_by_one = steps.iter().try_fold(founders(), |changer, step| changer.simple(&[*step]));
         let at_once = founders().enter_joint(false, &steps).and_then(Changer::leave_joint);
         if let (Ok(one_by_one), Ok(at_once)) = (one_by_one, at_once) {

@@ -116,7 +116,7 @@ fn proposals_of_a_batch_share_one_message_per_follower() {
 }
 
 #[test]
-fn restart_continues_from_the_applied_index() {
+fn a_restarted_member_continues_from_the_applied_index() {
     // The state machine has applied index 12, which is beyond both the snapshot at index 10 and the saved commit index.
     let mut storage = storage(&[1, 2, 3]);
     storage.append((11..=14).map(|index| entry(1, index)));
@@ -152,7 +152,7 @@ fn restart_continues_from_the_applied_index() {
 }
 
 #[test]
-fn stored_commit_index_must_be_in_the_log() {
+fn a_stored_commit_index_outside_the_log_is_refused() {
     let mut storage = storage(&[1]);
     storage.set_hard_state(HardState { term: Term(1), vote: 0, commit: LogIndex(11) });
     let refused = Node::new(config(), storage).err();
