@@ -19,7 +19,7 @@ fn running_text() -> String {
 
 /// Asserts that the document contains this sentence or part of a sentence.
 pub(crate) fn assert_says(sentence: &str) {
-    assert!(running_text().contains(sentence), "FORMAT.md does not say: {sentence}");
+    assert!(running_text().contains(sentence), "FORMAT.md does not contain this text: {sentence}");
 }
 
 /// Returns the layout of `name`: the rest of its line, and the following lines that begin with `|`.

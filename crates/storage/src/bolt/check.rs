@@ -230,7 +230,7 @@ impl<'s> Check<'s> {
         }
         let run = Run { start: id, count: u64::from(header.overflow) + 1 };
         if run.end() > self.snapshot.meta.high_water || !self.unreached.take(run) {
-            self.report(id, 12, "free list reaches beyond the last page");
+            self.report(id, 12, "free list extends beyond the last page");
             return None;
         }
         let len = in_memory(run.count) * self.snapshot.page_bytes();
@@ -243,7 +243,7 @@ impl<'s> Check<'s> {
         };
         let listed: Vec<u64> = words.take(usize::try_from(count).unwrap_or(usize::MAX)).collect();
         if listed.len() as u64 != count {
-            self.report(id, 10, "free list reaches beyond its pages");
+            self.report(id, 10, "free list extends beyond its pages");
         }
         Some(listed)
     }

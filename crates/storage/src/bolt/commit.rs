@@ -209,7 +209,7 @@ fn check_freed(snapshot: &Snapshot, free: &FreePages, freed: &mut [Run]) -> Resu
     freed.sort_unstable();
     let overlap = freed.windows(2).find(|pair| pair[0].end() > pair[1].start).map(|pair| pair[1]);
     if let Some(run) = overlap.or_else(|| freed.iter().copied().find(|run| free.overlaps(*run))) {
-        return Err(snapshot.corrupt(run.start, 0, "page belongs to two owners"));
+        return Err(snapshot.corrupt(run.start, 0, "page has two owners"));
     }
     Ok(())
 }

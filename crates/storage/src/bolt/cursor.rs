@@ -85,7 +85,7 @@ impl<'tx> Cursor<'tx> {
     /// Moves to the next entry. From the position before the first entry, moves to the first one.
     #[expect(
         clippy::should_implement_trait,
-        reason = "the cursor can fail, and moves in both directions"
+        reason = "next can fail, and the cursor moves in both directions"
     )]
     pub fn next(&mut self) -> Result<Option<Entry<'tx>>> {
         if self.path.is_empty() {

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn any_backend_file_is_used_or_refused_without_panic() {
+    fn any_backend_file_is_opened_or_refused_without_a_panic() {
         let folder = tempfile::tempdir().unwrap();
         let opened = |how: u8| [vec![how], sample()].concat();
         let samples = [("flat", opened(3)), ("nested", opened(1)), ("unsealed", opened(0))];

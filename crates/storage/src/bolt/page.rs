@@ -87,13 +87,13 @@ impl<'a> Page<'a> {
     pub(super) fn parse(bytes: &'a [u8], id: PageId, page_bytes: usize) -> Result<Self, PageFault> {
         let header = header(bytes)?;
         if header.id != id {
-            return Err(PageFault::at(0, "page has the number of another page"));
+            return Err(PageFault::at(0, "page header has the number of another page"));
         }
         let pages = u64::from(header.overflow) + 1;
         let len = usize::try_from(pages * page_bytes as u64)
             .ok()
             .filter(|&len| len <= bytes.len())
-            .ok_or_else(|| PageFault::at(12, "overflow reaches beyond the last page"))?;
+            .ok_or_else(|| PageFault::at(12, "overflow extends beyond the last page"))?;
         Self::with_header(&bytes[..len], &header)
     }
 
@@ -115,7 +115,7 @@ impl<'a> Page<'a> {
         };
         let count = usize::from(header.count);
         if HEADER_BYTES + count * ELEMENT_BYTES > bytes.len() {
-            return Err(PageFault::at(10, "element table reaches beyond the page"));
+            return Err(PageFault::at(10, "element table extends beyond the page"));
         }
         if kind == PageKind::Branch && count == 0 {
             return Err(PageFault::at(10, "branch page without children"));
@@ -147,7 +147,7 @@ impl<'a> Page<'a> {
         let range = usize::try_from(start).ok().zip(usize::try_from(start + len).ok());
         range
             .and_then(|(start, end)| self.bytes.get(start..end))
-            .ok_or_else(|| PageFault::at(at, "element reaches beyond the page"))
+            .ok_or_else(|| PageFault::at(at, "element extends beyond the page"))
     }
 
     /// Returns entry `index` of a leaf.
@@ -283,7 +283,7 @@ impl<'a> Page<'a> {
                 PageKind::Branch => u64::from(u32_at(element, 0)) + u64::from(u32_at(element, 4)),
             } + at as u64;
             if end > self.bytes.len() as u64 {
-                return Err(PageFault::at(at, "element reaches beyond the page"));
+                return Err(PageFault::at(at, "element extends beyond the page"));
             }
             used = used.max(in_memory(end));
         }
@@ -348,7 +348,7 @@ pub(super) fn put_leaf<'a>(
 
 /// Converts a length or position within a page to its stored form.
 pub(super) fn u32_of(length: usize) -> u32 {
-    u32::try_from(length).expect("put checks lengths, and large nodes are split")
+    u32::try_from(length).expect("`put` limits the lengths, and large nodes are split")
 }
 
 /// Appends a branch page without padding. An entry consists of a key and a child.

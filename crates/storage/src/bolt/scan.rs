@@ -67,7 +67,7 @@ impl Scanner {
     /// Returns the next entry, or `None` after the last one.
     #[expect(
         clippy::should_implement_trait,
-        reason = "the scan can fail, and its entries borrow from its buffer"
+        reason = "next can fail, and its entries borrow from the scanner's buffer"
     )]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
         while !self.leaf_has_more()? {

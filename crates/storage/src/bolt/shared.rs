@@ -174,7 +174,7 @@ pub(super) fn release_pages(shared: &Shared, writer: &mut Writer) -> Arc<Snapsho
     drop(published);
     assert!(
         older.is_sorted(),
-        "older states are in order: otherwise pages that one of them reads would be allocated"
+        "older states are in order: otherwise pages that one of them reads would be reused"
     );
     writer.pending.release(&older, &mut writer.free);
     writer.free.drop_tail();

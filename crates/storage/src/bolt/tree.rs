@@ -494,7 +494,7 @@ impl Tree {
                 unreachable!("branches above a loaded leaf are loaded");
             };
             let Body::Branch(children) = &self.nodes[index].body else {
-                unreachable!("the key leads to its own leaf");
+                unreachable!("the search for a key of a leaf ends in this leaf");
             };
             let at = seek_child(source, children, key);
             above = Some((index, at));

@@ -53,7 +53,7 @@ impl Window {
         self.fill(id, self.pages_wanted(id, next).min(pages_left))?;
         let pages = self.pages_at(0)?;
         if pages > pages_left {
-            let reason = "overflow reaches beyond the last page";
+            let reason = "overflow extends beyond the last page";
             return Err(self.snapshot.corrupt(id, 12, reason));
         }
         if in_memory(pages) * page_bytes > self.bytes.len() {

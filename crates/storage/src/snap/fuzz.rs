@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_snapshot_file_is_read_or_refused_without_panic() {
+    fn any_snapshot_file_is_read_or_refused_without_a_panic() {
         let folder = tempfile::tempdir().unwrap();
         let snapshot = Snapshot {
             index: 300,

@@ -151,7 +151,7 @@ fn a_received_backend_is_installed_whole_or_not_at_all() {
 }
 
 #[test]
-fn received_backends_are_kept_until_released_and_missing_files_are_errors() {
+fn missing_backends_are_errors_and_only_older_or_incomplete_files_are_removed() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
     let missing = install_database(&RealDisk, dir, 5).unwrap_err().to_string();

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn any_log_bytes_are_read_or_refused_without_panic() {
+    fn any_log_bytes_are_read_or_refused_without_a_panic() {
         let folder = tempfile::tempdir().unwrap();
         let samples = [("log", sample()), ("cut", sample()[..1000].to_vec())];
         bounded("wal_bytes", &samples, 1000, |data| bytes(folder.path(), data));

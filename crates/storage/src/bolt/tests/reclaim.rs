@@ -219,7 +219,7 @@ fn space_freed_during_a_reclaim_round_is_reclaimed() {
 }
 
 #[test]
-fn a_file_allocates_little_more_disk_space_than_its_pages() {
+fn a_file_allocates_little_more_disk_space_than_its_pages_need() {
     use std::os::unix::fs::MetadataExt as _;
 
     let root = tempfile::tempdir().unwrap();

@@ -197,7 +197,7 @@ impl File {
         }
         match &self.content {
             Content::Mapped(file) => file.map(len),
-            Content::Plain(_) => unreachable!("the content was moved above"),
+            Content::Plain(_) => unreachable!("the content was moved to an unnamed file above"),
         }
     }
 

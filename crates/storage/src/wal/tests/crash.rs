@@ -59,7 +59,7 @@ fn try_live(disk: &FaultyDisk, dir: &Path, done: &mut Progress) -> Result<(), Wa
 }
 
 #[test]
-fn a_log_opens_below_a_directory_without_read_permission() {
+fn a_log_can_be_opened_although_its_parent_directory_is_unreadable() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("above").join("wal");
     fs::create_dir_all(dir.parent().unwrap()).unwrap();
@@ -78,7 +78,7 @@ fn a_log_opens_below_a_directory_without_read_permission() {
 }
 
 #[test]
-fn an_unsynced_segment_name_of_an_earlier_process_is_synced_at_open() {
+fn opening_a_log_syncs_the_segment_names_that_an_earlier_process_left_unsynced() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let disk = FaultyDisk::new(root.path()).unwrap();

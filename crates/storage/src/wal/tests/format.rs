@@ -106,7 +106,7 @@ fn a_new_segment_can_be_read_without_the_earlier_segments() {
 }
 
 #[test]
-fn a_new_commit_index_alone_is_not_synced_immediately() {
+fn a_new_commit_index_without_entries_is_not_synced_immediately() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
