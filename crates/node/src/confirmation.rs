@@ -2,7 +2,8 @@
 //!
 //! Every heartbeat carries its send time, measured by the leader's own clock, and the follower's response returns it.
 //! The leader is confirmed as of the latest time T such that each voter of a quorum has returned T or a later time. No
-//! other leader was elected before that time, because one of the answering voters would have had to vote for it first.
+//! newer leader was elected before that time: an election needs the vote of at least one of these voters, and a voter
+//! that has voted in a newer term no longer confirms this leader.
 //!
 //! A leader receives no responses if its messages are lost, if its process was suspended, or if it
 //! sends no heartbeats because its disk is stalled. In all these cases its confirmation is not
@@ -52,7 +53,8 @@ impl Confirmation {
         heartbeat.context = [&heartbeat.context[..], &stamp[..]].concat().into();
     }
 
-    /// Removes the time from a response and returns it. The context that the consensus core set remains.
+    /// Removes the send time from a response and returns the time. The context that the consensus core set remains in
+    /// the response.
     pub(crate) fn take_stamp(answer: &mut Message) -> Option<u64> {
         let at = answer.context.len().checked_sub(STAMP_BYTES)?;
         let stamp: Bytes = answer.context.split_off(at);

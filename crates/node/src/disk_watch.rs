@@ -1,16 +1,15 @@
 //! Detects a stalled disk and chooses a successor for the leader.
 //!
 //! In etcd, a leader that cannot write its log continues to send heartbeats, so it keeps its leadership
-//! while its disk is stalled, and no request succeeds. Here, a member stops campaigning and leading when
-//! a write has taken longer than an election timeout, until the write is done. A leader first transfers
-//! leadership to the voter with the longest log. It then sends no heartbeats, so that the other members
-//! elect a leader even if the transfer message was lost. A follower with a stalled disk does not
-//! campaign.
+//! while its disk is stalled, and no request succeeds. Here, once a write has taken longer than an election timeout,
+//! the member neither campaigns nor leads until the write is done. A leader first transfers leadership to the voter
+//! with the longest log. It then sends no heartbeats, so that the other members elect a leader even if the transfer
+//! message was lost. A follower with a stalled disk does not campaign.
 //!
 //! A leader transfers leadership only if the other members can elect a leader: the other voters that have answered
 //! recently and have acknowledged the entries that this member cannot write must form a quorum. Those voters have
-//! written the entries, so their disks work. Members that share a slow disk keep their leader, and so does a cluster of
-//! two members.
+//! written the entries, so their disks work. Therefore the leader does not change if all members share one slow disk,
+//! or if the cluster has only two members.
 //!
 //! See decision record 0008.
 
@@ -40,7 +39,7 @@ impl DiskWatch {
     }
 
     /// Checks the age of the oldest pending write. If the disk has stalled or recovered since the last check, returns
-    /// this change.
+    /// that change.
     pub(crate) fn look(&mut self, write_age: u64) -> Option<Change> {
         let is_stalled = self.ticks_max.is_some_and(|ticks_max| write_age >= ticks_max);
         if is_stalled == self.is_stalled {
@@ -75,9 +74,8 @@ pub(crate) fn successor(
         .map(|(id, _)| *id)
 }
 
-/// Returns the voter to which a leader transfers leadership when its own disk has not written the log up to `stuck`:
-/// the successor among the other voters that have written the log up to `stuck`. Returns `None` unless those voters
-/// form a quorum.
+/// Returns the voter to which a leader transfers leadership because its disk has not written the log up to `stuck`.
+/// Only voters that have written the log up to `stuck` are eligible. Returns `None` unless these voters form a quorum.
 pub(crate) fn successor_with_disk(status: &Status, stuck: LogIndex) -> Option<MemberId> {
     let is_able = |id: MemberId| {
         let progress = status.progress.get(&id).filter(|_| id != status.id);

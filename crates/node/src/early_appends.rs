@@ -50,8 +50,7 @@ impl EarlyAppends {
         None
     }
 
-    /// Removes and returns the first append of `term` that can follow a log with the last index
-    /// `last_index`.
+    /// Removes and returns the first append of `term` that can follow a log that ends at `last_index`.
     pub(crate) fn take_fitting(&mut self, term: Term, last_index: LogIndex) -> Option<Message> {
         let first = self.kept.first_entry()?;
         if term != self.term || first.key().0 > last_index {
@@ -79,7 +78,7 @@ impl EarlyAppends {
 }
 
 fn bytes_of(message: &Message) -> u64 {
-    // The constant is the memory of the message itself, because an append without entries also uses memory.
+    // The constant is the size of the message itself, so that an append without entries does not count as zero bytes.
     64 + message.entries.iter().map(quorate_raft::Entry::encoded_bytes).sum::<u64>()
 }
 

@@ -12,7 +12,7 @@ pub struct Persist {
     pub token: u64,
     /// A snapshot from the leader, which replaces the whole log. Its image has already arrived.
     pub snapshot: Option<Snapshot>,
-    /// Entries to append. They replace the log's entries from the first new index on.
+    /// Entries to append. They replace the log's entries, starting at the first new entry's index.
     pub entries: Vec<Entry>,
     /// The hard state, if it has changed.
     pub hard_state: Option<HardState>,

@@ -44,7 +44,7 @@ pub(crate) struct FullDiskWatch {
     asked: Option<MemberId>,
     /// Voters that did not accept leadership, in the order in which it was offered to them.
     declined: VecDeque<MemberId>,
-    /// Number of consecutive ticks without a voter to which leadership can be offered.
+    /// Number of consecutive ticks in which there was no voter to offer leadership to.
     ticks_alone: u64,
     refuses_writes: bool,
 }

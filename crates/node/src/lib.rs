@@ -1,22 +1,22 @@
 //! Computes the decisions of one member as a deterministic function of its inputs.
 //!
 //! A [`Node`] wraps the consensus core and adds the functions that every member needs around it. It
-//! keeps proposals while there is no leader, confirms leadership once for all waiting readers,
-//! returns the entries to write and to apply in the right order, and decides when a snapshot is
-//! due. Inputs are [`Event`]s, passed to [`Node::handle`]; outputs are [`Effect`]s, returned by
-//! [`Node::poll_effect`]. The caller owns time, threads, files and sockets.
+//! keeps proposals while there is no leader, confirms leadership in one round for all waiting readers, returns the
+//! entries to write and to apply in the right order, and decides when a snapshot is due. Inputs are [`Event`]s, passed
+//! to [`Node::handle`]; outputs are [`Effect`]s, returned by [`Node::poll_effect`]. The caller owns time, threads,
+//! files and sockets.
 //!
 //! # The caller's duties
 //!
 //! 1. Every heartbeat interval, pass the time to [`Node::note_time`] and then an [`Event::Tick`].
 //! 2. Execute every [`Effect::Persist`] in order, and report it with [`Event::Persisted`] once it
 //!    is durable. A single sync may make several of them durable.
-//! 3. Send every [`Effect::Send`] as soon as it is returned. A message that depends on durable data
-//!    is returned only after the matching `Persisted`.
+//! 3. Send every [`Effect::Send`] as soon as it is returned. A message that depends on durable data is returned only
+//!    after `Persisted` has been reported for that data.
 //! 4. Execute every [`Effect::Apply`] in order, and report progress with [`Event::Applied`]. For an
 //!    entry that changes the membership, report the decision with [`Event::ConfChangeDecided`]
 //!    before an `Applied` covers the entry.
-//! 5. Execute every [`Effect::InstallSnapshot`] in its order among the [`Effect::Apply`]s, and report the snapshot's
+//! 5. Execute every [`Effect::InstallSnapshot`] in sequence with the [`Effect::Apply`]s, and report the snapshot's
 //!    index as applied.
 //! 6. On [`Effect::Stop`], stop the member. If the fault requires it, ensure that the member never
 //!    votes again with the same log. The node ignores all further events.

@@ -4,26 +4,27 @@
 /// limits their size.
 pub const WAITING_PROPOSALS_MAX: usize = 16_384;
 
-/// Maximum bytes of uncommitted or unapplied entries in a leader's log, including entries that other members forwarded.
+/// Maximum size, in bytes, of the uncommitted or unapplied entries in a leader's log, including entries that other
+/// members forwarded.
 /// Beyond the limit, the leader refuses its own proposals and drops forwarded proposals.
 pub const UNCOMMITTED_BYTES_MAX: u64 = 1 << 30;
 
-/// Maximum bytes of committed entries that a follower has not applied. Beyond the limit, the
-/// follower drops appends that would extend its log, as if they had been lost, and the leader sends
-/// them again. Uncommitted entries do not count, because the leader may need all of them in a
-/// follower's log before it can commit the first.
+/// Maximum size, in bytes, of the committed entries that a follower has not applied. Beyond the limit, the follower
+/// drops appends that would extend its log, as if they had been lost, and the leader sends them again. Uncommitted
+/// entries do not count: a leader commits entries of earlier terms only together with a later entry of its own term, so
+/// the follower may have to accept all of them first.
 pub const UNAPPLIED_BYTES_MAX: u64 = 256 << 20;
 
-/// Maximum bytes of the log in memory. Beyond the limit, a follower drops appends that would extend
-/// its log, regardless of how much of the log it has applied. The limit exceeds the limit on a
-/// leader's uncommitted entries, because the leader may need all of them in a follower's log.
+/// Maximum size of the log in memory, in bytes. Beyond the limit, a follower drops appends that would extend its log,
+/// regardless of how much of the log it has applied. This limit exceeds the limit on a leader's uncommitted entries,
+/// because a follower may have to store all of these before the leader can commit any of them.
 pub const LOG_BYTES_MAX: u64 = UNCOMMITTED_BYTES_MAX + (512 << 20);
 
 /// Maximum number of pending barriers. Further barriers are refused. The caller uses one barrier
 /// for many readers.
 pub const BARRIER_ROUNDS_MAX: usize = 1024;
 
-/// Maximum bytes of committed entries that have been returned for applying but not yet reported as
+/// Maximum size, in bytes, of the committed entries that have been returned for applying but not yet reported as
 /// applied.
 pub const APPLYING_BYTES_MAX: u64 = 64 << 20;
 
@@ -43,14 +44,14 @@ pub const READ_INDEX_RETRY_TICKS: u64 = 5;
 /// Minimum number of ticks between two log lines about messages that the consensus core refuses.
 pub const REFUSAL_NOTE_TICKS: u64 = 50;
 
-/// Maximum bytes of early appends, which are kept until their predecessors arrive.
+/// Maximum size, in bytes, of the early appends, which are kept until their predecessors arrive.
 pub const EARLY_APPENDS_BYTES_MAX: u64 = 16 << 20;
 
 /// Maximum number of log writes in progress. Beyond the limit, proposals are refused, and appends
 /// are dropped as if they had been lost.
 pub const WRITES_MAX: usize = 65_536;
 
-/// Maximum bytes of forwarded requests that wait on a leader while it transfers leadership, or on a
+/// Maximum size, in bytes, of the forwarded requests that wait on a leader while it transfers leadership, or on a
 /// member without a leader. Further requests are dropped.
 pub const FORWARDED_WAITING_BYTES_MAX: u64 = 64 << 20;
 

@@ -39,7 +39,7 @@ pub struct Config {
     /// Ticks without a leader after which a member campaigns. The actual number is random, between
     /// this value and twice this value.
     pub election_ticks: u32,
-    /// Whether a candidate runs a pre-vote before it campaigns.
+    /// Whether a member runs a pre-vote before it campaigns.
     pub pre_vote: bool,
     /// Whether the first election timeout is shortened by `election_ticks - 1` ticks.
     pub initial_tick_advance: bool,
@@ -322,8 +322,7 @@ impl Node {
         self.raft.status()
     }
 
-    /// Returns the number of messages with entries and of requests that were refused since the last
-    /// call because the log was full.
+    /// Returns how many requests, and messages with entries, were refused since the last call because the log was full.
     pub fn take_refused_for_room(&mut self) -> u64 {
         std::mem::take(&mut self.refused_for_room)
     }
@@ -450,8 +449,8 @@ impl Node {
     }
 
     /// Returns whether a message must be dropped because it would extend a log that is already full. The leader sends
-    /// the message again. Entries that replace other entries are accepted, because the log may need them before its
-    /// entries can be committed.
+    /// the message again. Entries that replace other entries are accepted, because the leader may be unable to commit
+    /// anything until this log contains them.
     fn has_no_room_for(&self, message: &Message) -> bool {
         message.kind == MessageKind::Append
             && !message.entries.is_empty()
@@ -463,7 +462,8 @@ impl Node {
     }
 
     /// Keeps an append that arrived before its predecessors, or returns the message if it should be processed now. The
-    /// first append from a leader is never kept, because the refusal reports the end of this log to the leader.
+    /// first append from a leader is never kept: if it does not fit, the core refuses it, and the leader learns from
+    /// the refusal where this log ends.
     fn keep_if_early(&mut self, message: Message) -> Option<Message> {
         let term = self.raft.term();
         let is_early = message.kind == MessageKind::Append
@@ -601,8 +601,8 @@ impl Node {
         }
     }
 
-    /// Passes a report from this member's own storage to the core. A report that a newer term has
-    /// made outdated does not count as refused.
+    /// Passes a report from this member's own storage to the core. A report from an older term is ignored and does not
+    /// count as refused.
     pub(crate) fn step_own(&mut self, message: Message) {
         if let Err(refusal) = self.raft.step_local(message) {
             self.take_refusal(Source::Own, refusal);

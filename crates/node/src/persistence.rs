@@ -34,7 +34,7 @@ pub(crate) struct Persistence {
 #[derive(Debug)]
 pub(crate) struct Write {
     token: u64,
-    /// The tick at which the write was ordered.
+    /// The tick at which the core requested the write.
     ordered_at: u64,
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) entries: Vec<Entry>,
@@ -52,8 +52,8 @@ impl Persistence {
         Self { written, ..Self::default() }
     }
 
-    /// Accepts a write order and returns the data to write. If there is neither data to write nor a pending write,
-    /// returns an error with the messages to deliver immediately.
+    /// Adds the write that the core requests in `order`, and returns the data to write. If there is neither data to
+    /// write nor a pending write, returns an error with the messages to deliver immediately.
     pub(crate) fn order_write(&mut self, order: Message) -> Result<Persist, Vec<Message>> {
         let ordered = HardState { term: order.term, vote: order.vote, commit: order.commit };
         if !ordered.is_empty() {

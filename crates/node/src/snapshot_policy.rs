@@ -6,18 +6,17 @@ use quorate_raft::LogIndex;
 /// the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotPolicy {
-    /// Number of entries between snapshots. A snapshot is due when more entries than this have been
-    /// applied since the last one.
+    /// Number of entries between snapshots. A snapshot is due when the number of entries applied since the last
+    /// snapshot exceeds this number.
     pub entry_count: u64,
     /// Number of applied entries that stay in memory, counted back from the applied index.
     pub catch_up_count: u64,
-    /// Maximum bytes of the applied entries that stay in memory. Beyond this limit entries are
-    /// dropped, even if there are fewer than `catch_up_count`.
+    /// Maximum size, in bytes, of the applied entries that stay in memory. Beyond this limit, entries are dropped, even
+    /// if there are fewer than `catch_up_count`.
     pub catch_up_bytes: u64,
-    /// Maximum bytes of the applied entries that stay in memory from the time a member receives a
-    /// snapshot until it continues from the log. If more bytes than this are written while a
-    /// snapshot is being transferred, the leader sends one snapshot after another and the member
-    /// never catches up.
+    /// Maximum size, in bytes, of the applied entries that stay in memory from the time a member receives a snapshot
+    /// until it continues from the log. If more entries than that are written while a snapshot is being transferred,
+    /// the leader sends one snapshot after another, and the member never catches up.
     pub transfer_bytes: u64,
 }
 

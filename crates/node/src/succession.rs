@@ -23,7 +23,7 @@ use crate::Leadership;
 /// and a write.
 const SPACING_TICKS: usize = 3;
 
-/// A member's turn to campaign and the ticks until then.
+/// A member's turn to campaign, and the number of ticks until it comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
     /// The term of the leader whose process has ended.
@@ -39,7 +39,7 @@ pub(crate) struct Succession {
 
 impl Succession {
     /// Starts waiting for this member's turn if the member may succeed the leader whose process has
-    /// ended. Returns whether it may.
+    /// ended. Returns `false` if it may not.
     pub(crate) fn begin(
         &mut self,
         own_id: MemberId,

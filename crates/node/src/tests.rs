@@ -51,7 +51,7 @@ struct Member {
     installed: Vec<LogIndex>,
     stops: Vec<LogFault>,
     refuses_writes: bool,
-    /// Whether entries returned for applying stay unapplied.
+    /// Whether the state machine does not apply the entries that it receives.
     holds_applications: bool,
     unapplied: Vec<LogIndex>,
 }

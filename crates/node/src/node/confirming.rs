@@ -3,7 +3,7 @@
 use super::Node;
 
 impl Node {
-    /// Sets the current time, in milliseconds of a monotonic clock. Later heartbeats carry it, and
+    /// Sets the current time, in milliseconds of a monotonic clock. Later heartbeats carry this time, and
     /// [`Node::confirmed_at`] is computed from the responses.
     pub fn note_time(&mut self, now_millis: u64) {
         self.confirmation.note_time(now_millis);

@@ -36,8 +36,8 @@ impl Node {
             let by_bytes = storage.compact_index_for(bytes_max / 2);
             forgettable = forgettable.max(by_bytes.unwrap_or_default().min(applied));
         }
-        // The core's log may begin after a snapshot that the state machine has not installed yet. Then there is nothing
-        // to drop.
+        // The core's log may begin after a snapshot that the state machine has not installed yet. In that case, there
+        // are no entries to drop.
         if forgettable > before_first {
             assert!(
                 forgettable <= applied,
@@ -56,8 +56,8 @@ impl Node {
     }
 
     /// Returns the index after which active members still need entries. A silent member does not
-    /// count, because it can receive a snapshot when it returns. A member that is receiving a
-    /// snapshot continues after that snapshot.
+    /// count, because it can receive a snapshot when it returns. A member that is receiving a snapshot needs only the
+    /// entries after that snapshot.
     fn wanted_after(&self) -> LogIndex {
         let followers = self.raft.progress().into_iter().flatten();
         followers

@@ -7,8 +7,8 @@ use crate::effect::Effect;
 use crate::full_disk_watch::Step;
 
 impl Node {
-    /// If this member leads and its disk has no space for the backend file, transfers the leadership. If no voter
-    /// accepts, refuses writes.
+    /// If this member leads and its disk has no space for the backend file, transfers leadership. If no voter accepts,
+    /// refuses writes.
     pub(super) fn watch_room(&mut self) {
         let leads = self.full_disk_watch.is_short() && self.raft.is_leader();
         let status = leads.then(|| self.raft.status());

@@ -44,8 +44,8 @@ impl Node {
 
     /// Makes a leader whose disk is stalled transfer leadership as soon as the other members can elect a
     /// leader. The core aborts a transfer after an election timeout, and this leader then starts another
-    /// transfer. Between two transfers, the leader must not accept proposals, because followers that
-    /// receive its appends do not campaign.
+    /// transfer. Between two transfers, the leader must not accept proposals: it would send them to its followers as
+    /// appends, and a follower that receives appends does not campaign.
     pub(super) fn hand_over(&mut self) {
         if !self.raft.is_leader() {
             self.heir = None;

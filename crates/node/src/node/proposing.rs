@@ -25,7 +25,7 @@ impl Node {
             }
             return;
         }
-        // Adjacent proposals share one message, because the core's cost is per message.
+        // Adjacent proposals share one message, because the core's work grows with the number of messages.
         let mut request_ids = Vec::with_capacity(proposals.len());
         let mut batch = Vec::with_capacity(proposals.len());
         for (request_id, content) in proposals {

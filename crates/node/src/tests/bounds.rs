@@ -179,7 +179,7 @@ fn an_append_does_not_exceed_the_size_limit() {
 #[test]
 fn the_log_keeps_entries_until_raft_counts_them_as_applied() {
     const CHANGE: u64 = 250;
-    // The consensus core searches for a membership change like this one before it campaigns.
+    // An unapplied membership change, for which the consensus core searches the log before it campaigns.
     let change =
         ConfChange { kind: ConfChangeKind::AddLearnerNode, node_id: 9, ..ConfChange::default() };
     let entry = |index| {

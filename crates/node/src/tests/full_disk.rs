@@ -59,8 +59,8 @@ fn a_leader_without_disk_space_refuses_writes_while_other_members_are_silent() {
     let mut members = three();
     note(&mut members, 1, true);
     members[0].handle(Event::Tick);
-    // The transfer message is lost, and so are all messages to the third member, because its
-    // responses would keep it eligible to lead.
+    // The test drops the transfer message, and all messages to the third member, whose responses would keep it eligible
+    // to lead.
     members[0].sent.retain(|message| message.to == 2);
     members[0].sent.retain(|it| it.kind != quorate_raft::MessageKind::TimeoutNow);
     for _ in 0..60 {

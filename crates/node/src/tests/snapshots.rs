@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// Returns a group whose leader has dropped entries that the third member has not received, and the third member.
+/// Returns a group whose leader has dropped entries that the third member lacks. Returns the third member separately.
 fn leader_and_laggard() -> (Vec<Member>, Member) {
     let policy = SnapshotPolicy {
         entry_count: 1 << 30,
@@ -119,8 +119,8 @@ fn a_member_that_is_too_far_behind_installs_a_snapshot() {
     );
 }
 
-/// Returns a member that is to receive a snapshot with the members 1, 2 and 3, the snapshot
-/// message, and its index.
+/// Returns a lagging member, a snapshot message for it (from a group of the members 1, 2 and 3), and the snapshot's
+/// index.
 fn member_and_snapshot() -> (Member, Message, LogIndex) {
     let (members, laggard) = leader_and_laggard();
     let index = members[0].applied.last().unwrap().index;
@@ -136,7 +136,7 @@ fn member_and_snapshot() -> (Member, Message, LogIndex) {
     (laggard, message, index)
 }
 
-/// Returns the event for the removal of member 2 by the entry at this index.
+/// Returns the event which reports that the entry at this index has removed member 2.
 fn removal_of_second(index: LogIndex) -> Event {
     let change =
         ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() };

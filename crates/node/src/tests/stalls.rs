@@ -14,7 +14,7 @@ fn stall(member: &mut Member) {
 }
 
 /// Advances the leader, whose disk is stalled, until an election timeout has passed. The other members answer but do
-/// not receive its last messages. Returns the kinds of those messages.
+/// not receive the leader's last messages. Returns the kinds of those messages.
 fn stall_leader(members: &mut [Member]) -> Vec<MessageKind> {
     for tick in 1..=10 {
         members[0].handle(Event::Tick);
@@ -83,8 +83,8 @@ fn a_leader_with_a_stalled_disk_and_no_quorum_steps_down() {
         exchange_messages(&mut members);
     }
     members[0].propose(1, "stuck");
-    // The stall is noticed after one election timeout. After two more, the leader has received no responses from a
-    // quorum between two checks, so it steps down.
+    // The stall is noticed after one election timeout. Within two more, the leader steps down, because no quorum has
+    // responded in the time between two of its quorum checks.
     for _ in 0..31 {
         members[0].sent.clear();
         members[0].handle(Event::Tick);

@@ -16,8 +16,8 @@ pub(crate) struct Group {
     network: Vec<(Message, Option<Image>)>,
     /// The member whose messages are lost in both directions.
     isolated: Option<MemberId>,
-    /// For each index, the term and data of the entry that was applied there first, and the digest
-    /// of all entries up to it.
+    /// For each index, the term and data of the entry as first applied by any member, and the digest of all entries up
+    /// to that index.
     history: BTreeMap<LogIndex, (Term, Bytes, u64)>,
     next_request: u64,
     /// For each pending read, the highest commit index of any member at the time of the request.

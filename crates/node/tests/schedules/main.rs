@@ -1,4 +1,4 @@
-//! Tests of whole nodes under random schedules. Slow disks complete only some of the ordered writes before a crash,
+//! Tests of whole nodes under random schedules. Slow disks complete only some of the requested writes before a crash,
 //! state machines lag behind their logs, snapshots arrive as images, and the network loses, repeats and reorders
 //! messages. After every step, the tests check that all members apply the same entries and that no read misses a write
 //! acknowledged before the read.

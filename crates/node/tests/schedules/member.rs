@@ -81,7 +81,7 @@ pub(crate) struct Member {
     pub(crate) image: Image,
     /// Messages not yet on the network. A snapshot message comes with its image.
     pub(crate) outbox: Vec<(Message, Option<Image>)>,
-    /// Entries applied since the last check by the group.
+    /// Entries applied since the group last checked them.
     pub(crate) applied: Vec<Entry>,
     pub(crate) passed: Vec<(u64, LogIndex)>,
     pub(crate) installed_count: usize,
@@ -147,7 +147,7 @@ impl Member {
         self.collect();
     }
 
-    /// Ends the process. The disk has completed a random part of the ordered writes.
+    /// Ends the process. The disk has completed a random part of the requested writes.
     pub(crate) fn crash(&mut self, random: &mut SplitMix64) {
         self.node = None;
         let done = random.position(self.writes.len() + 1);
@@ -197,7 +197,7 @@ impl Member {
         }
     }
 
-    /// Completes a random part of the ordered writes on the disk.
+    /// Completes a random part of the requested writes on the disk.
     pub(crate) fn write(&mut self, random: &mut SplitMix64) {
         let count = random.position(self.writes.len() + 1);
         let mut token = None;
