@@ -1,5 +1,5 @@
 //! Measures what a proposal costs the leader: appending the proposal, sending it, committing it and
-//! returning it for applying. Followers acknowledge at once, and writes take no time.
+//! returning it for applying. Followers acknowledge immediately, and writes take no time.
 //!
 //! `cargo bench -p quorate-raft`
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]

@@ -57,12 +57,12 @@ impl ConfChangeKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Transition {
-    /// Use joint consensus only if more than one member changes, and leave it automatically.
+    /// Use joint consensus only if more than one member changes, and leave the joint configuration automatically.
     #[default]
     Auto = 0,
-    /// Always use joint consensus, and leave it automatically.
+    /// Always use joint consensus, and leave the joint configuration automatically.
     JointImplicit = 1,
-    /// Always use joint consensus. The application proposes the empty change that leaves it.
+    /// Always use joint consensus. The application proposes the empty change that leaves the joint configuration.
     JointExplicit = 2,
 }
 
@@ -86,8 +86,8 @@ pub struct ConfChange {
     pub id: u64,
     /// The kind of the change.
     pub kind: ConfChangeKind,
-    /// The changed member. Zero makes the change a no-op: an application that rejects a committed
-    /// change applies it with zero here.
+    /// The changed member. Zero makes the change a no-op: to reject a committed change, an application sets this field
+    /// to zero before it applies the change.
     pub node_id: MemberId,
     /// Application data that the core does not interpret.
     pub context: Bytes,
@@ -105,7 +105,7 @@ pub struct ConfChangeStep {
 /// A change to any number of members. An empty change leaves a joint configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfChangeV2 {
-    /// Whether joint consensus is used, and how it is left.
+    /// Whether joint consensus is used, and how the joint configuration is left.
     pub transition: Transition,
     /// The changes, in order.
     pub changes: Vec<ConfChangeStep>,
@@ -223,7 +223,7 @@ impl From<AnyConfChange> for ConfChangeV2 {
     }
 }
 
-/// Why a change cannot be applied to the current configuration.
+/// The reason why a change cannot be applied to the current configuration.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfChangeError {

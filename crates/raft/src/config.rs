@@ -48,9 +48,10 @@ pub struct Config {
     /// Whether followers drop proposals instead of forwarding them to the leader.
     pub disable_proposal_forwarding: bool,
     /// Whether membership changes are proposed without a check against the current configuration.
-    /// This is only for applications with checks of their own, because an invalid change fails when it is applied.
+    /// Only an application that makes its own checks should set this, because an invalid change fails when it is
+    /// applied.
     pub disable_conf_change_validation: bool,
-    /// Whether a leader that leaves the group, or becomes a learner, steps down at once.
+    /// Whether a leader that leaves the group, or becomes a learner, steps down immediately.
     pub step_down_on_removal: bool,
     /// Whether a follower leaves an append unanswered if the append only raises the commit index and the follower has
     /// already acknowledged the same entries to this leader. Such a response would contain no new information. etcd's

@@ -181,7 +181,7 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Stops following the leader, so that this member may vote for another member at once.
+    /// Stops following the leader, so that this member may immediately vote for another member.
     pub(crate) fn forget_leader(&mut self) {
         if self.config.read_only == crate::ReadOnlyOption::LeaseBased {
             // With lease-based reads, the leader relies on its followers not to help elect another leader, so they must

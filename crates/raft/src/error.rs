@@ -1,8 +1,8 @@
 //! Reasons why the core refuses a configuration, a proposal or a message.
 //!
-//! A refusal is a normal result, because the core itself cannot fail. The core refuses a message
-//! that would break an invariant. A correct peer never sends such a message. The application logs a
-//! refusal according to its [kind](StepError::kind), and stops a member whose own log is damaged.
+//! A refusal is a normal result, not a failure of the core. The core refuses a message that would break an invariant. A
+//! correct peer never sends such a message. The application logs a refusal according to its [kind](StepError::kind),
+//! and stops a member whose own log is damaged.
 
 use thiserror::Error;
 

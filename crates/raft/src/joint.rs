@@ -1,4 +1,4 @@
-//! Joint quorums: decisions that need a majority of two sets of voters at the same time.
+//! Joint quorums: decisions that need a majority in each of two sets of voters.
 //!
 //! While a group changes from one set of voters to another (Raft thesis, section 4.3), a decision
 //! requires a majority of both the incoming and the outgoing set. At other times the outgoing set

@@ -17,7 +17,8 @@
 //! followers that receive messages from a leader ignore candidates.
 //!
 //! *Replication.* The leader appends proposals to its log and sends followers the entries that they lack. It sends
-//! entries ahead of acknowledgements, within a window. A follower whose log differs replaces its conflicting entries.
+//! further entries before earlier ones are acknowledged, within a window. A follower whose log differs replaces its
+//! conflicting entries.
 //! When a majority has an entry of the leader's term, that entry and all entries before it are committed. Followers
 //! that have fallen too far behind receive a snapshot of the state machine instead.
 //!
@@ -25,8 +26,8 @@
 //! or any number of voters through a joint configuration, in which decisions need both the old and the new majority.
 //! *Learners* receive the log but have no vote.
 //!
-//! *Reads* need no log entry. The leader confirms with a round of heartbeats that it still leads. A read at the commit
-//! index from before that round is linearizable.
+//! *Reads* need no log entry. The leader confirms with a round of heartbeats that it still leads. A read is
+//! linearizable if it reflects all entries up to the commit index at the start of that round.
 //!
 //! # Structure of the crate
 //!
@@ -82,12 +83,12 @@
 //!
 //! # Differences from etcd's library
 //!
-//! * A message that a correct member never sends is refused with a [`StepError`] instead of a panic, and heartbeat
-//!   contexts of any length are accepted.
+//! * A message that a correct member never sends is refused with a [`StepError`] instead of causing a panic, and
+//!   heartbeat contexts of any length are accepted.
 //! * A message from a leader whose log contradicts this member's committed entries is refused; etcd's followers respond
 //!   to such a leader forever. A term so high that no election could follow it is refused too.
-//! * The only voter of a group delays reads until it has committed an entry of its term. A leader
-//!   that has left the group does not answer reads for the remaining voter.
+//! * The only voter of a group delays reads until it has committed an entry of its term. A leader that has left a group
+//!   with a single remaining voter answers no read before that voter has confirmed its leadership.
 //! * A refused proposal has no effect. In etcd's library, a refused membership change blocks further changes until
 //!   later entries are applied.
 //! * A transfer request forwarded by a former leader is dropped instead of being forwarded again.

@@ -113,10 +113,10 @@ impl<S: Storage> RaftLog<S> {
     /// Returns a committed entry that contradicts the entry `id`, that is, an entry that cannot be
     /// in the same log as `id`. Returns `None` if there is no such entry.
     ///
-    /// Up to the commit index, every log that contains `id` must have the same terms as this log.
-    /// Terms never decrease along a log. So `id` also contradicts this log if `id` is beyond the
-    /// commit index and has a lower term than the entry at the commit index, or if `id` is in the
-    /// compacted part and has a higher term than the last compacted entry.
+    /// A log that contains all entries committed here has the same terms as this log up to the commit index, and terms
+    /// never decrease along a log. So `id` also contradicts this log if `id` is beyond the commit index and has a lower
+    /// term than the entry at the commit index, or if `id` is in the compacted part and has a higher term than the last
+    /// compacted entry.
     pub(crate) fn contradiction(&self, id: EntryId) -> Option<EntryId> {
         let position = id.index.clamp(self.first_index().prev(), self.committed);
         let term = self
@@ -130,15 +130,15 @@ impl<S: Storage> RaftLog<S> {
         contradicts.then_some(EntryId { term, index: position })
     }
 
-    /// Returns whether a log that ends with `last` is at least as up to date as this log in the sense of elections
-    /// (Raft thesis, section 3.6.1).
+    /// Returns whether a log that ends with `last` is at least as up to date as this log, according to the rule for
+    /// elections (Raft thesis, section 3.6.1).
     pub(crate) fn is_up_to_date(&self, last: EntryId) -> bool {
         let own = self.last_id();
         (last.term, last.index) >= (own.term, own.index)
     }
 
-    /// Returns the entries from `from` on that fit into `bytes_max`. The first entry, if there is one, is returned even
-    /// if it does not fit.
+    /// Returns as many entries, starting at `from`, as fit into `bytes_max`. The first entry, if there is one, is
+    /// returned even if it does not fit.
     pub(crate) fn entries(
         &self,
         from: LogIndex,
@@ -148,8 +148,8 @@ impl<S: Storage> RaftLog<S> {
         if from >= end { Ok(Vec::new()) } else { self.slice(from, end, bytes_max) }
     }
 
-    /// Returns the entries in `[lo, hi)` that fit into `bytes_max`. The range must lie within the log. Its first entry,
-    /// if there is one, is returned even if it does not fit.
+    /// Returns as many of the entries in `[lo, hi)` as fit into `bytes_max`. The range must lie within the log. Its
+    /// first entry, if there is one, is returned even if it does not fit.
     pub(crate) fn slice(
         &self,
         lo: LogIndex,
@@ -180,8 +180,8 @@ impl<S: Storage> RaftLog<S> {
         let bytes = encoded_bytes(&entries);
         if bytes < bytes_max {
             let rest = self.unstable.slice(boundary, hi, bytes_max - bytes);
-            // `slice` returns at least one entry, even if that entry does not fit. Because `entries` is not empty, an
-            // entry that does not fit must be left out.
+            // `slice` returns at least one entry, even if that entry does not fit. Here it must fit, because `entries`
+            // already contains the one entry that may exceed the limit.
             if rest.len() > 1 || bytes + encoded_bytes(&rest) <= bytes_max {
                 entries.extend(rest);
             }

@@ -1,7 +1,7 @@
 //! Messages between members, and between a member and its own storage threads.
 //!
-//! All messages share one flat type with the fields of `raftpb.Message`, so that the transport
-//! converts a message field by field. The documentation of each kind names the fields that it uses.
+//! All messages share one flat type with the fields of `raftpb.Message`, so that the transport can convert a message
+//! field by field. The documentation of each kind names the fields that it uses.
 //! Numbers and printed names come from the wire protocol, because operators know the names from
 //! etcd's logs.
 //!
@@ -43,8 +43,8 @@ pub enum MessageKind {
     /// From the leader: append `entries` after the entry (`log_term`, `index`); entries up to
     /// `commit` are committed.
     Append = 3,
-    /// From a follower: its log matches up to `index`. With `reject`: its log does not contain the
-    /// entry before the append at `index`; the logs may agree at (`log_term`, `reject_hint`).
+    /// From a follower: its log matches up to `index`. With `reject`: its log does not contain the append's preceding
+    /// entry, which is at `index`; the logs may agree at (`log_term`, `reject_hint`).
     AppendResponse = 4,
     /// From a candidate: request for a vote in `term`. The candidate's log ends at (`log_term`,
     /// `index`).
@@ -66,13 +66,13 @@ pub enum MessageKind {
     CheckQuorum = 12,
     /// Transfer leadership to `from`.
     TransferLeader = 13,
-    /// From the leader to its chosen successor: campaign at once.
+    /// From the leader to its chosen successor: campaign immediately.
     TimeoutNow = 14,
     /// Request for a read index. The data of the only entry is the request's context.
     ReadIndex = 15,
-    /// Response to `ReadIndex`: `index` is the read index, and the only entry is the entry of the request.
+    /// Response to `ReadIndex`: `index` is the read index, and the only entry is the one from the request.
     ReadIndexResponse = 16,
-    /// Like `Vote`, but for a term that no member has entered yet.
+    /// Like `Vote`, but for a term that the candidate has not entered yet.
     PreVote = 17,
     /// Like `VoteResponse`, but for a `PreVote`.
     PreVoteResponse = 18,
@@ -182,7 +182,7 @@ impl fmt::Display for MessageKind {
     }
 }
 
-/// A message. Fields that its kind does not use are zero.
+/// A message. Fields that the message's kind does not use are zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// The kind of the message.

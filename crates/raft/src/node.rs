@@ -94,8 +94,8 @@ impl<S: Storage> Node<S> {
         self.raft.handle_hup();
     }
 
-    /// Stops following the leader, so that this member may vote for another member at once. Has an
-    /// effect only on a follower with [`ReadOnlyOption::Safe`](crate::ReadOnlyOption::Safe).
+    /// Stops following the leader, so that this member may immediately vote for another member. Has an effect only on a
+    /// follower with [`ReadOnlyOption::Safe`](crate::ReadOnlyOption::Safe).
     pub fn forget_leader(&mut self) {
         if self.raft.role == Role::Follower {
             self.raft.forget_leader();

@@ -10,8 +10,8 @@
 //!
 //! * **Probe**: the leader does not know where the logs agree. It sends one append per heartbeat to
 //!   find out.
-//! * **Replicate**: the leader knows where the logs agree. It sends appends ahead of
-//!   acknowledgements, within the window of [`Inflights`].
+//! * **Replicate**: the leader knows where the logs agree. It sends further appends before earlier ones are
+//!   acknowledged, within the window of [`Inflights`].
 //! * **Snapshot**: the leader is sending a snapshot and sends no entries.
 //!
 //! # Invariants
@@ -107,7 +107,7 @@ impl Progress {
     /// Returns to probing, starting after the last acknowledged entry or, if a snapshot was in
     /// flight, after that snapshot.
     pub(crate) fn become_probe(&mut self) {
-        // The index is zero if no snapshot is pending, and then has no effect on the maximum below.
+        // This index is zero if no snapshot is pending, so it does not change the maximum below.
         let snapshot = self.pending_snapshot;
         self.enter(ProgressState::Probe);
         self.next_index = self.match_index.max(snapshot) + 1;

@@ -18,7 +18,7 @@ use crate::storage::Storage;
 impl<S: Storage> Raft<S> {
     /// Appends entries to the log and replicates them.
     pub(crate) fn handle_proposal(&mut self, mut entries: Vec<Entry>) -> Result<(), StepError> {
-        // A leader that was removed continues to replicate its log but accepts no new entries.
+        // A removed leader continues to replicate its log but accepts no new entries.
         if !self.tracker.progress.contains_key(&self.config.id) {
             return Err(StepError::ProposalDropped);
         }
@@ -42,7 +42,7 @@ impl<S: Storage> Raft<S> {
         if appended.is_ok() {
             self.broadcast_append();
         } else {
-            // The entries were not appended, so none of their membership changes is pending.
+            // The entries were not appended, so no membership change among them is pending.
             self.pending_conf_index = pending_before;
         }
         appended

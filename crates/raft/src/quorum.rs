@@ -17,7 +17,7 @@
 //!
 //! # Tests
 //!
-//! `tests/` runs external scenario files (`quorum/*.txt`) and a property test against a naive
+//! `tests/` runs external scenario files (`quorum/*.txt`) and a property test that compares the results with a naive
 //! count.
 
 use std::collections::BTreeSet;

@@ -48,7 +48,7 @@ pub(crate) struct Raft<S> {
     pub(crate) log: RaftLog<S>,
     pub(crate) tracker: Tracker,
 
-    /// Messages to other members that may be sent at once.
+    /// Messages to other members that may be sent immediately.
     pub(crate) messages: Vec<Message>,
     /// Messages, including those to this member itself, that may be sent once all current state is
     /// durable.
@@ -233,8 +233,8 @@ impl<S: Storage> Raft<S> {
         let mut leader = NONE;
         match &message.body {
             Body::VoteRequest(request) if self.is_leader_lease_held(request) => return false,
-            // A pre-vote request and its approval carry a term that no member has entered, so this member does not
-            // enter it either. A refusal carries the voter's own, higher term.
+            // A pre-vote request and its approval carry a term that the candidate itself has not entered, so this
+            // member does not enter it either. A refusal carries the voter's own, higher term.
             Body::VoteRequest(VoteRequest { round: Round::PreVote, .. })
             | Body::Vote(Vote { round: Round::PreVote, is_granted: true }) => return true,
             Body::Replication(_) => leader = message.from,
@@ -372,8 +372,8 @@ impl<S: Storage> Raft<S> {
         if id.index == LogIndex::ZERO {
             // The report covers only a snapshot.
         } else if report.term < self.term {
-            // Entries may have been replaced since the term ended, and their replacements may still be on their way to
-            // storage. A later report covers the replacements. A snapshot is never replaced.
+            // The written entries may have been replaced in a newer term, and their replacements may not be written
+            // yet. A later report covers the replacements. A snapshot is never replaced.
             note!(
                 self,
                 Info,
@@ -449,8 +449,7 @@ impl<S: Storage> Raft<S> {
         self.schedule(Message { from: self.config.id, term, ..message });
     }
 
-    /// Forwards a member's request to the leader. The request does not carry a term, because it is not a statement by
-    /// this member.
+    /// Forwards a member's request to the leader. The request carries no term, because this member only passes it on.
     pub(crate) fn forward(&mut self, from: MemberId, request: Message) {
         self.schedule(Message { from, to: self.leader, term: Term::ZERO, ..request });
     }

@@ -2,8 +2,8 @@
 //! read is not stale (Raft thesis, section 6.4).
 //!
 //! A leader records its commit index when a request arrives. The leader responds once it is certain that it led at that
-//! moment: in `Safe` mode after a quorum has responded to a later heartbeat, and in `LeaseBased` mode at once, because
-//! of its lease. Other members forward requests to the leader.
+//! moment: in `Safe` mode after a quorum has responded to a later heartbeat, and in `LeaseBased` mode immediately,
+//! because of its lease. Other members forward requests to the leader.
 //!
 //! The module `pending_reads` numbers the reads and records their confirmations.
 

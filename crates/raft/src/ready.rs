@@ -19,9 +19,9 @@ use crate::node::Node;
 use crate::state::{HardState, ReadState, Snapshot, SoftState};
 use crate::storage::Storage;
 
-/// Pending work, in the order in which it must be done. [`Node`] describes the two ways of doing
-/// it. With asynchronous writes, `entries`, `snapshot` and `committed_entries` are empty, because
-/// the messages to the storage threads contain this data.
+/// Pending work, in the order in which it must be done. [`Node`] describes the two ways of doing this work. With
+/// asynchronous writes, `entries`, `snapshot` and `committed_entries` are empty, because the messages to the storage
+/// threads contain this data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
     /// Leader and role, if either has changed. They need not be stored.
@@ -37,8 +37,8 @@ pub struct Ready {
     /// Entries to apply, after `entries` and `snapshot` are written.
     pub committed_entries: Vec<Entry>,
     /// Messages to send. With synchronous writes, they are sent only after everything above is
-    /// written. With asynchronous writes, they are sent at once, and they include the messages to
-    /// the storage threads.
+    /// written. With asynchronous writes, they are sent immediately, and they include the messages to the storage
+    /// threads.
     pub messages: Vec<Message>,
     /// Whether the writes must be durable before messages are sent. False if only the commit index
     /// has changed.

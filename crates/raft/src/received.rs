@@ -2,7 +2,7 @@
 //! sender can have.
 //!
 //! [`Message`] has the fields of every kind, like the wire format. Here, each kind has only the fields that it uses,
-//! and the kinds are grouped by the sender's role, so that a single match decides how a role handles a group. Kinds
+//! and the kinds are grouped by the sender's role, so that a single `match` decides how a role handles a group. Kinds
 //! that never travel between members are absent, because the application calls a method of [`Node`](crate::Node) for
 //! them instead.
 //!
@@ -45,7 +45,7 @@ pub(crate) enum Body {
     VoteRequest(VoteRequest),
     /// A voter's response to a candidate.
     Vote(Vote),
-    /// A request from the leader of the term to its successor to campaign at once.
+    /// The term's leader requests that its successor campaign immediately.
     TimeoutNow,
     /// The leader's response to a read request.
     ReadAnswer(ReadState),
@@ -56,7 +56,7 @@ pub(crate) enum Body {
 pub(crate) enum Request {
     /// A request to append these entries.
     Propose(Vec<Entry>),
-    /// A request for the read index of the read with this context.
+    /// A read index request with this context.
     ReadIndex(Bytes),
     /// A request to transfer leadership to the sender.
     TransferLeader,
@@ -111,8 +111,7 @@ pub(crate) struct AppendRefused {
 /// A round of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
-    /// The pre-vote: asks whether the voter would vote for the candidate. No member has entered the
-    /// term yet.
+    /// The pre-vote: asks whether the voter would vote for the candidate. The candidate has not entered the term yet.
     PreVote,
     /// The actual vote.
     Vote,

@@ -1,11 +1,11 @@
 //! Replication: how a leader makes its followers' logs equal to its own, and how followers respond
 //! (Raft thesis, sections 3.5 and 3.6).
 //!
-//! A leader sends each follower the entries from `next_index` on, together with the identity of the preceding entry. A
-//! follower that has that entry appends the entries and replaces conflicting ones. Otherwise it refuses the append and
-//! returns, as a hint, the position at which the logs may agree. With the hint, finding the last common entry takes at
-//! most one round trip per term in the logs rather than one per entry, because each side uses the terms to rule out
-//! several entries at once.
+//! A leader sends each follower the entries starting at `next_index`, together with the identity of the preceding
+//! entry. A follower that has that entry appends the entries and replaces conflicting ones. Otherwise it refuses the
+//! append and returns, as a hint, the position at which the logs may agree. With the hint, finding the last common
+//! entry takes at most one round trip per term in the logs rather than one per entry, because each side uses the terms
+//! to rule out several entries at once.
 //!
 //! An entry is committed once a quorum has it and it belongs to the leader's own term. Committing
 //! it also commits all entries before it.

@@ -120,8 +120,8 @@ impl Snapshot {
     }
 }
 
-/// The response to a read index request. Once the state machine has applied `index`, a read that follows the request
-/// with this `context` is linearizable.
+/// The response to a read index request. Once the state machine has applied `index`, a read reflects every write that
+/// was acknowledged before the request with this `context`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadState {
     /// The commit index that the leader recorded for the request before it confirmed its

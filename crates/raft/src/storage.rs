@@ -48,8 +48,8 @@ pub trait Storage {
     ) -> Result<Vec<Entry>, StorageError>;
 
     /// Returns the term of the entry at `index`, which must be in `[first_index() - 1, last_index()]`. This range
-    /// includes the index before the first entry, because followers compare the term there. The term at index zero is
-    /// zero.
+    /// includes the index before the first entry, because a follower that receives the first entry compares both logs'
+    /// terms at the index before that entry. The term at index zero is zero.
     fn term(&self, index: LogIndex) -> Result<Term, StorageError>;
 
     /// Returns the index of the first entry, or of the next entry to be appended if the log is

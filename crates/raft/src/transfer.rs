@@ -1,8 +1,7 @@
 //! Leadership transfer to a chosen member (Raft thesis, section 3.10).
 //!
-//! The leader stops accepting proposals, brings the chosen member up to date and instructs it to
-//! campaign at once. If no other leader is elected within an election timeout, the leader accepts
-//! proposals again.
+//! The leader stops accepting proposals, brings the chosen member up to date and instructs it to campaign immediately.
+//! If no other leader is elected within an election timeout, the leader accepts proposals again.
 
 use crate::election::Campaign;
 use crate::entry::{MemberId, NONE};

@@ -1,4 +1,4 @@
-//! The last part of the log, whose write has not been reported yet.
+//! The tail of the log that has not been reported as written yet.
 //!
 //! ```text
 //!   written (Storage)      │ handed out, being written │ not handed out
@@ -27,7 +27,7 @@ pub(crate) enum Appended {
     Extended,
     /// The new entries start at this index and replace all unstable entries and possibly some written entries.
     Replaced(LogIndex),
-    /// The new entries replace the unstable entries from this index on.
+    /// The new entries replace the unstable entries, starting at this index.
     Truncated(LogIndex),
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Unstable {
 }
 
 impl Unstable {
-    /// Creates an empty unstable part that follows a written log with the last index `offset - 1`.
+    /// Creates an empty unstable part that follows a written log that ends at index `offset - 1`.
     pub(crate) fn new(offset: LogIndex) -> Self {
         Self {
             snapshot: None,

@@ -21,7 +21,7 @@ fn any_joint() -> impl Strategy<Value = JointConfig> {
     (any_voters(), any_voters()).prop_map(|(incoming, outgoing)| JointConfig { incoming, outgoing })
 }
 
-/// Returns the highest index that more than half of the voters have reached, by trying each value.
+/// Tries every value to find the highest index that more than half of the voters have reached.
 fn naive_committed(voters: &MajorityConfig, acked: &BTreeMap<MemberId, u64>) -> u64 {
     if voters.0.is_empty() {
         return u64::MAX;

@@ -1,12 +1,12 @@
 //! Computes the configuration that results from a membership change.
 //!
 //! A [`Changer`] holds a configuration and its members' progress. It computes new values and leaves
-//! the originals unchanged. It refuses a change that would break the safety rules:
+//! the originals unchanged. It refuses a change that would break one of these safety rules:
 //!
 //! * without joint consensus, at most one voter changes, so that every old majority shares a member
 //!   with every new majority;
 //! * a joint configuration must be left before any other change;
-//! * the group always has a voter.
+//! * the group always has at least one voter.
 //!
 //! # Not here
 //!
@@ -15,8 +15,8 @@
 //!
 //! # Tests
 //!
-//! `tests/` runs external scenario files (`confchange/*.txt`) and a property test that several changes in one joint
-//! step have the same result as the same changes made one by one.
+//! `tests/` runs external scenario files (`confchange/*.txt`) and a property test which checks that several changes in
+//! one joint step have the same result as the same changes made one by one.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ impl Changer {
         }
     }
 
-    /// Applies `steps` that change at most one voter in total.
+    /// Applies `steps`, which must change at most one voter in total.
     pub fn simple(mut self, steps: &[ConfChangeStep]) -> Result<Self, ConfChangeError> {
         if self.config.voters.is_joint() {
             return Err(ConfChangeError::SimpleInJoint);
@@ -63,8 +63,8 @@ impl Changer {
         Ok(self.checked())
     }
 
-    /// Enters a joint configuration: the current voters become the outgoing half, and `steps` is
-    /// applied to the incoming half.
+    /// Enters a joint configuration: the current voters become the outgoing half, and `steps` are applied to the
+    /// incoming half.
     pub fn enter_joint(
         mut self,
         auto_leave: bool,
@@ -82,7 +82,7 @@ impl Changer {
         Ok(self.checked())
     }
 
-    /// Drops the outgoing half and the members that are not in any other list.
+    /// Drops the outgoing half, and the progress of members that are then neither voters nor learners.
     pub fn leave_joint(mut self) -> Result<Self, ConfChangeError> {
         if !self.config.voters.is_joint() {
             return Err(ConfChangeError::NotJoint);

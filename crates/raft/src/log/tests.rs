@@ -6,7 +6,7 @@ use super::*;
 use crate::entry::fitting_count;
 use crate::storage::MemoryStorage;
 
-/// A random event. Its numbers are reduced to values that are possible in the current state.
+/// A random event. The numbers in it are reduced to values that are possible in the current state.
 #[derive(Clone, Debug)]
 enum Event {
     /// Entries are appended after an index at or above the commit index.
@@ -147,8 +147,8 @@ impl Model {
         let log = &self.log;
         assert_eq!(log.last_id(), self.last());
         assert!(log.applied() <= log.committed());
-        // The log may still contain entries that the model has already compacted, but never the
-        // reverse.
+        // The log may still contain entries that the model has already compacted, but it never lacks an entry that the
+        // model still has.
         assert!(log.first_index() <= self.before.index + 1);
         assert_eq!(log.term(self.before.index), Ok(self.before.term));
         for entry in &self.entries {

@@ -294,7 +294,7 @@ fn inconsistent_appends_are_refused() {
     node.step(good).unwrap();
     settle(&mut node);
     assert_eq!(node.commit_index(), LogIndex(12));
-    // An append from before the commit index is outdated.
+    // An append whose entries are already committed is outdated.
     node.step(append(10, 1, vec![entry(2, 11)])).unwrap();
     let (_, sent) = settle(&mut node);
     assert_eq!((sent[0].index, sent[0].reject), (LogIndex(12), false));

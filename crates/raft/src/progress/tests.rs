@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A random event. Its numbers are reduced to values that are possible in the current state.
+/// A random event. The numbers in it are reduced to values that are possible in the current state.
 #[derive(Clone, Debug)]
 enum Event {
     Send { count: u64 },

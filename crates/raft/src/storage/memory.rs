@@ -157,7 +157,7 @@ impl MemoryStorage {
 
     /// Installs a snapshot. The log becomes empty and begins after the snapshot.
     pub fn apply_snapshot(&mut self, snapshot: Snapshot) -> Result<(), StorageError> {
-        // Any snapshot may replace the initial snapshot of a new member, which has index zero and a configuration.
+        // The initial snapshot of a new member has index zero and a configuration. Any snapshot may replace it.
         if !self.snapshot.is_empty() && snapshot.metadata.index <= self.snapshot.metadata.index {
             return Err(StorageError::SnapshotOutOfDate);
         }

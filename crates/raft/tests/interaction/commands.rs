@@ -350,7 +350,7 @@ fn is_addressed(
         && !(is_dropped && is_reliable(message))
 }
 
-/// Returns whether a message cannot be lost, because it does not leave its node.
+/// Returns whether a message stays within its node and therefore cannot be lost.
 fn is_reliable(message: &Message) -> bool {
     message.from == message.to || is_local_target(message.from) || is_local_target(message.to)
 }

@@ -89,7 +89,7 @@ fn committed(config: &JointConfig, is_joint: bool, acked: &BTreeMap<MemberId, u6
     out
 }
 
-/// Returns the highest index that a majority of voters has reached, by counting.
+/// Counts voters to find the highest index that a majority of them has reached.
 fn naive_committed(config: &MajorityConfig, acked: &BTreeMap<MemberId, u64>) -> u64 {
     if config.0.is_empty() {
         return u64::MAX;

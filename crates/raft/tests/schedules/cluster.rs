@@ -31,7 +31,7 @@ struct Member {
     config: Config,
     /// The running node; `None` while the member is down.
     node: Option<Node<MemoryStorage>>,
-    /// The written data. `durable` is the part of it that survives a crash.
+    /// The written data. `durable` contains the part that survives a crash.
     disk: MemoryStorage,
     durable: MemoryStorage,
     append_work: VecDeque<Message>,
@@ -186,8 +186,7 @@ impl Cluster {
         }
     }
 
-    /// Ends all faults, and checks that a leader is then elected and that all voters apply its
-    /// entries.
+    /// Stops injecting faults, and checks that a leader is then elected and that all voters apply its entries.
     pub(crate) fn heal_and_converge(&mut self) {
         self.is_faulty = false;
         self.sides.clear();
@@ -522,8 +521,8 @@ impl Member {
         member
     }
 
-    /// Starts the node from the state on disk. The applied index and the configuration come from
-    /// the state machine, and may be later than the beginning of the log.
+    /// Starts the node from the state on disk. The applied index and the configuration come from the state machine, and
+    /// may be newer than the start of the log.
     fn start(&mut self) {
         let applied = self.applied;
         let mut state = self.disk.hard_state();

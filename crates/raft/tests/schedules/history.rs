@@ -3,7 +3,7 @@
 //! * Election safety: a term has at most one leader.
 //! * Log matching: entries with the same term and index are equal, as are all entries before them.
 //! * Leader completeness: a leader's log contains every entry committed before its term.
-//! * State machine safety: all members apply the same entry at an index.
+//! * State machine safety: all members apply the same entry at each index.
 //! * Reads: the index of a read is at least the commit index at the time of the request.
 
 use std::collections::BTreeMap;
