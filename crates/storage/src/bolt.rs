@@ -2,8 +2,8 @@
 //!
 //! The replicated state machine stores its durable state here. One writer at a time builds a transaction in memory and
 //! commits it. Any number of readers hold immutable snapshots. They receive slices of the mapped file as
-//! reference-counted [`bytes::Bytes`], without a copy. bbolt can read the files that this engine writes, and vice versa
-//! (`FORMAT.md` has the byte layouts).
+//! reference-counted [`bytes::Bytes`], and no data is copied. bbolt can read the files that this engine writes, and
+//! vice versa (`FORMAT.md` has the byte layouts).
 //!
 //! ```text
 //! Db ── read() ──► ReadTx ──► BucketReader ──► Cursor        scan(): Scanner, bypasses the map

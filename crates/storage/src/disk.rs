@@ -56,7 +56,8 @@ pub enum OpenMode {
     Truncate(u32),
 }
 
-/// A lock on an open file. It excludes conflicting locks of other processes and of other handles to the same file.
+/// A lock on an open file. While it is held, other processes, and other handles to the same file, cannot take a
+/// conflicting lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// An exclusive open-file-description record lock over the whole file, like etcd's locks on log
@@ -73,9 +74,9 @@ pub enum LockKind {
 pub struct FileFacts {
     /// Length in bytes. Meaningless for a directory.
     pub len: u64,
-    /// Whether the name is a directory.
+    /// Whether the name refers to a directory.
     pub is_dir: bool,
-    /// Whether the name is a regular file or a link to one.
+    /// Whether the name refers to a regular file or to a link to one.
     pub is_file: bool,
     /// Permission bits (the low 12 bits of `st_mode`).
     pub mode: u32,
@@ -131,7 +132,7 @@ pub trait DiskFile: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Fills `buffer` from `offset` on, or fails with `UnexpectedEof`.
+    /// Fills `buffer` with the bytes that start at `offset`, or fails with `UnexpectedEof`.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let mut done = 0;
         while done < buffer.len() {

@@ -266,7 +266,7 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing, SnapError> {
 pub struct Broken {
     /// The file's new path, which ends in `.broken`.
     pub path: PathBuf,
-    /// Why the file cannot be read.
+    /// The reason why the file cannot be read.
     pub error: SnapError,
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn note(disk: &dyn Disk, mark: &Path) {
     drop(disk.open(mark, OpenMode::Create(MODE)));
 }
 
-/// Returns whether the mark exists or may exist.
+/// Returns whether the mark exists, or `true` if this cannot be determined.
 pub(crate) fn is_marked(disk: &dyn Disk, mark: &Path) -> bool {
     disk.metadata(mark).map_or(true, |found| found.is_some())
 }

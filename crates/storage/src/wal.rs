@@ -314,8 +314,8 @@ impl Wal {
         Ok(self.preparation(step, false).is_some())
     }
 
-    /// Returns whether [`Wal::prepare`] with the same argument has work to do. No file is read, so an owner with
-    /// nothing to prepare can sleep.
+    /// Returns whether [`Wal::prepare`] with the same argument has work to do. If not, the owner can sleep. Reads no
+    /// file.
     #[must_use]
     pub fn needs_preparation(&self, bytes_max: u64) -> bool {
         self.preparation(bytes_max.max(1), true).is_some()
@@ -458,7 +458,7 @@ impl Wal {
     /// room for one. In that case the current segment becomes longer than planned.
     ///
     /// The new segment receives its final name only after its head is durable. The head repeats the data that a reader
-    /// needs to start there: checksum, metadata and hard state.
+    /// needs to start at this segment: checksum, metadata and hard state.
     fn cut(&mut self) -> Result<Option<PathBuf>, WalError> {
         assert!(
             self.encoder.buffer.is_empty(),

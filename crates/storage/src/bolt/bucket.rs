@@ -1,4 +1,4 @@
-//! Opens the buckets of a state, and reads single keys in them.
+//! Opens the buckets of a state, and reads single keys from them.
 //!
 //! # Not here
 //!

@@ -20,8 +20,8 @@ use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId, Run};
 use crate::size::in_memory;
 
-/// The maximum number of reported problems. A damaged file may have a problem in every entry, and reporting more of
-/// them does not add information.
+/// The maximum number of reported problems. A damaged file may have a problem in every entry, and a longer list would
+/// not be more useful.
 const PROBLEMS_MAX: usize = 200;
 
 /// A problem found by a check.

@@ -12,9 +12,9 @@
 //! # Invariants
 //!
 //! * Steps 1-3 do not modify pages that the durable state or a live snapshot reaches.
-//! * An error before step 3 does not change the stored state, but a failed sync in step 2 poisons the writer. From the
-//!   first write on, any error poisons the writer: the file then contains either the new state or the previous one, and
-//!   only reopening the file shows which.
+//! * An error before step 3 does not change the stored state, but a failed sync in step 2 poisons the writer. After the
+//!   first write has begun, any error poisons the writer: the file then contains either the new state or the previous
+//!   one, and only reopening the file shows which.
 //!
 //! # Tests
 //!
@@ -253,8 +253,8 @@ fn reserve(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
     let mut reserved = needed.next_multiple_of(RESERVED_BYTES).min(most);
     if !try_allocate(file, reserved).map_err(fault)? {
         reserved = needed;
-        // The disk has no room for more than `needed`. If it has no room for `needed` either, the file is shortened, to
-        // release the space that the failed call may have taken.
+        // The disk has no room for more than `needed` bytes. If it has no room for these either, the file is shortened,
+        // to release the space that the failed call may have taken.
         if let Err(source) = file.allocate(needed) {
             drop(file.set_len(writer.file_bytes));
             return Err(match is_no_room(&source) {
@@ -279,7 +279,7 @@ fn lengthen(shared: &Shared, writer: &mut Writer, (reserved, ample): (u64, u64))
     let mut len = reserved;
     match shared.file.set_len(ample) {
         Ok(()) => len = ample,
-        // The hole is optional, so a limit on the file's length is not an error.
+        // The hole is optional, so it is not an error if the file cannot become this long.
         Err(error) if is_no_room(&error) => {}
         Err(source) => return Err(io_fault(&shared.path, "lengthen the file", ample)(source)),
     }

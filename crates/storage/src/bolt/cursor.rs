@@ -115,8 +115,7 @@ impl<'tx> Cursor<'tx> {
         self.or_reset(moved)
     }
 
-    /// Moves to the position before the first entry if `moved` is a fault, because the path may
-    /// then be incomplete.
+    /// Moves to the position before the first entry if `moved` is an error, because the path may then be incomplete.
     fn or_reset<T>(&mut self, moved: Result<T>) -> Result<T> {
         if moved.is_err() {
             self.reset();

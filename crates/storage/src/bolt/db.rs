@@ -65,12 +65,12 @@ pub struct Db {
 }
 
 impl Db {
-    /// Opens a file. If the file is missing or empty, it is created unless it is opened for reading
+    /// Opens a file. A missing file is created, and an empty file initialised, unless the file is opened for reading
     /// only.
     ///
-    /// The file's lock is held until the last handle, reader and writer is dropped. Only the meta
-    /// pages are read and, if the file is opened for writing, the branch pages. Damage in another
-    /// page is detected when the page is read, or by [`ReadTx::check`].
+    /// The file's lock is held until all handles, readers and writers are dropped. Only the meta pages are read and, if
+    /// the file is opened for writing, the branch pages. Damage in another page is detected when the page is read, or
+    /// by [`ReadTx::check`].
     pub fn open(disk: &Arc<dyn Disk>, path: &Path, options: Options) -> Result<Self> {
         if !meta::is_page_size(options.page_bytes_new) {
             return Err(BoltError::Options {
@@ -171,7 +171,7 @@ impl Db {
 
     /// Makes all commits so far durable, for files opened with `no_sync`.
     ///
-    /// A failure poisons the writer, like a failed commit.
+    /// A failure poisons the writer, as a failed commit does.
     pub fn sync(&self) -> Result<()> {
         let mut writer = self.shared.writer.lock();
         if let Some(cause) = &writer.poisoned {
@@ -228,8 +228,8 @@ fn make_durable(
         let fault = |operation| io_fault(path, operation, offset);
         file.read_exact_at(&mut page, offset).map_err(fault("read the meta page"))?;
         match file.write_all_at(&page, offset) {
-            // On a copy-on-write file system, overwriting may need space. The bytes do not change,
-            // so it is safe to continue without it.
+            // On a copy-on-write file system, overwriting may need space. The bytes do not change, so it is safe to
+            // continue if there is no space.
             Err(error) if is_no_room(&error) => {}
             written => written.map_err(fault("write the meta page"))?,
         }
@@ -243,7 +243,7 @@ fn make_durable(
     synced
 }
 
-/// Returns the path of the mark for a failed sync of a written meta page.
+/// Returns the path of the mark which records that a meta page was written but its sync failed.
 pub(super) fn failure_mark(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".sync-failed");

@@ -49,7 +49,7 @@ pub enum BoltError {
         /// A description of the problem.
         reason: &'static str,
     },
-    /// Neither meta page is valid. The file belongs to another program, or is damaged beyond use.
+    /// Neither meta page is valid. The file was written by another program, or is damaged beyond repair.
     #[error("{}: not a valid backend file: {reason} (meta pages at offsets 0 and {second_meta})", path.display())]
     NotABackend {
         /// The path of the file.

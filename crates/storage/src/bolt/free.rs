@@ -289,7 +289,7 @@ impl PendingPages {
         }
     }
 
-    /// Moves the pages that no snapshot needs any longer to `free`.
+    /// Moves pending pages that snapshots no longer need into `free`.
     ///
     /// `older` contains the live snapshots before the current state, in ascending order.
     pub(super) fn release(&mut self, older: &[TxId], free: &mut FreePages) {
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(free.allocate(1), PageId(2));
     }
 
-    /// Returns the start of the first run of `count` free pages, by trying every page.
+    /// Tries every page to find the first run of `count` free pages, and returns its start.
     fn first_fit(free: &[bool], count: usize) -> usize {
         let fits = |start: &usize| free[*start..].iter().take(count).all(|free| *free);
         (2..free.len()).find(fits).unwrap_or(free.len())

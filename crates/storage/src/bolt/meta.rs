@@ -6,9 +6,9 @@
 //! +64 transaction id u64 | FNV-1a 64 of the 56 bytes from +16 u64
 //! ```
 //!
-//! Pages 0 and 1 are meta pages. The valid meta page with the higher transaction id is current. In a live file,
-//! transaction `t` is written to page `t % 2`, but a streamed image always has the newer meta page at position 0, so
-//! the position does not determine which meta page is current.
+//! Pages 0 and 1 are meta pages. The valid meta page with the higher transaction id is current. In a file that is in
+//! use, transaction `t` is written to page `t % 2`, but a streamed image always has the newer meta page at position 0,
+//! so the position does not determine which meta page is current.
 //!
 //! # Not here
 //!

@@ -42,7 +42,7 @@ pub(super) const FLAG_META: u16 = 0x04;
 pub(super) const FLAG_FREELIST: u16 = 0x10;
 pub(super) const ELEMENT_IS_BUCKET: u32 = 0x01;
 
-/// A problem with a page, before the file's name is added.
+/// A problem with a page. The caller adds the file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageFault {
     /// The offset within the page.
@@ -378,8 +378,8 @@ fn count_u16(count: usize) -> u16 {
     u16::try_from(count).expect("a page is too small for 65,535 elements")
 }
 
-/// Returns the first eight bytes of a key as a number. The numbers sort like the bytes. A shorter
-/// key is padded with zeros.
+/// Returns the first eight bytes of a key as a number. The numbers have the same order as the keys' first bytes. A
+/// shorter key is padded with zeros.
 fn prefix(key: &[u8]) -> u64 {
     match key.first_chunk() {
         Some(chunk) => u64::from_be_bytes(*chunk),

@@ -32,7 +32,7 @@ pub struct PageFacts {
     pub usage: PageUse,
     /// The number of entries or children in the page.
     pub items: usize,
-    /// The number of subsequent pages of the file that belong to this page.
+    /// The number of overflow pages, which follow this page in the file.
     pub overflow: u64,
     /// The distance from the root of the bucket's tree.
     pub depth: usize,

@@ -59,7 +59,7 @@ impl ReadTx {
         Ok(names)
     }
 
-    /// Converts a slice of this view to shared bytes without a copy.
+    /// Converts a slice of this view to shared bytes without copying the data.
     ///
     /// The result pins the view's pages while it lives, so the caller should not keep many results
     /// for a long time. The slice must come from this view or a clone of it. Passing any other
@@ -118,7 +118,7 @@ impl ReadTx {
         check::check(&self.snapshot)
     }
 
-    /// Returns the offset of a problem in the file.
+    /// Returns the file offset of a problem.
     #[must_use]
     pub fn offset_of(&self, problem: &Problem) -> u64 {
         let page_start = problem.page.saturating_mul(self.snapshot.page_bytes() as u64);

@@ -2,9 +2,9 @@
 //!
 //! The lowest free pages are allocated first, so rewriting a page moves it down while there is a free run below it. A
 //! *pass* walks all trees in key order and rewrites pages in small write transactions. It rewrites all pages at or
-//! above a boundary, which is where the file would end without free pages. The first pass also rewrites runs of leaves
-//! that would fit in considerably fewer pages. After a pass, the pages above the last used page are free. The
-//! high-water mark is lowered to that page, and the file is truncated there once no snapshot reaches further.
+//! above a boundary: the position at which the file would end if it had no free pages. The first pass also rewrites
+//! runs of leaves that would fit in considerably fewer pages. After a pass, the pages above the last used page are
+//! free. The high-water mark is lowered to that page, and the file is truncated there once no snapshot reaches further.
 //!
 //! Other transactions may commit between two steps, so a pass records its position as a bucket and a key, not as pages.
 //! Each step writes approximately as many pages as its budget allows.
@@ -78,7 +78,7 @@ impl Db {
 
     /// Drops an unfinished round, so that the next step begins a new round.
     ///
-    /// The unfinished round may already have passed places where space has since become free.
+    /// The unfinished round may already be past parts of the trees in which pages have since become free.
     pub fn restart_reclaim(&self) {
         self.shared.writer.lock().pass = None;
     }
@@ -112,8 +112,8 @@ fn truncate(shared: &Shared) -> Result<u64> {
     if cut == 0 {
         return Ok(0);
     }
-    // No reader needs a page beyond `reach`. It covers the states of all live readers, and new readers get the current
-    // state.
+    // `reach` covers the states of all live readers and the current state, which new readers receive, so no reader
+    // needs a page beyond it.
     writer.mapping.hide_from(usize::try_from(len).unwrap_or(usize::MAX));
     shared.file.set_len(len).map_err(io_fault(&shared.path, "shorten the file", len))?;
     writer.file_bytes = len;
@@ -233,7 +233,7 @@ impl<'s> Walk<'s> {
         Ok(None)
     }
 
-    /// Loads the pages that must move: the branches on the path, and the leaves from the path's last position on.
+    /// Loads the pages that must move: the branches on the path, and the leaves starting at the path's last position.
     /// Leaves that are to be joined are also loaded. If the budget is used up, stops and returns the key of the first
     /// leaf that was not examined.
     fn visit(
@@ -272,7 +272,7 @@ impl<'s> Walk<'s> {
         Ok(None)
     }
 
-    /// Loads the page at these positions, so that the commit rewrites it.
+    /// Loads the page at the end of the path `positions`, so that the commit rewrites it.
     fn load(&mut self, source: &Source, tree: &mut Tree, positions: &[usize]) -> Result<()> {
         let freed_before = tree.freed.len();
         tree.load_at(source, positions)?;

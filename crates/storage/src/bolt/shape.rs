@@ -11,7 +11,7 @@
 //! * Every loaded node occupies only the pages that it needs. Only a leaf that is the root may be
 //!   empty.
 //! * Every branch has at least two children.
-//! * A child's key is the first key of its loaded node.
+//! * The key that a branch stores for a loaded child is the first key in the child's node.
 //!
 //! # Tests
 //!
@@ -57,7 +57,7 @@ pub(super) fn shape(tree: &mut Tree, source: &Source, page_bytes: usize) -> Resu
     Ok(())
 }
 
-/// Returns the number of pages that packed leaves with entries of these sizes occupy.
+/// Returns the number of pages that are needed when entries of these sizes are packed into leaves.
 pub(super) fn leaf_pages(sizes: &[usize], page_bytes: usize) -> usize {
     let cutter = Cutter { page_bytes, edge: true };
     let (mut start, mut total) = (0, 0);

@@ -151,7 +151,7 @@ impl Tracked {
 #[derive(Debug)]
 pub(super) struct Pass {
     pub(super) number: u32,
-    /// The pages from this page number on should be moved down.
+    /// Pages with this number or a higher one should be moved down.
     pub(super) boundary: PageId,
     /// The lowest boundary and the lowest high-water mark at the start of any pass of this round.
     pub(super) boundary_min: PageId,
@@ -161,12 +161,12 @@ pub(super) struct Pass {
     pub(super) key: Vec<u8>,
     pub(super) moved_pages: u64,
     /// Whether the previous pass lowered the file's length and the number of used pages by less
-    /// than one percent each. Another pass may still follow, because small pages may have been in
-    /// the way of large ones.
+    /// than one percent each. Another pass may still follow, because the previous pass may have moved small pages that
+    /// blocked large ones.
     pub(super) after_fruitless: bool,
 }
 
-/// Frees the pages that no snapshot needs any longer, and returns the current state.
+/// Frees the pages that snapshots no longer need, and returns the current state.
 pub(super) fn release_pages(shared: &Shared, writer: &mut Writer) -> Arc<Snapshot> {
     let mut published = shared.published.lock();
     let older: Vec<TxId> = published.older_states().into_iter().map(|(txid, _)| txid).collect();

@@ -31,7 +31,7 @@ pub(super) struct Snapshot {
     pub(super) data: Bytes,
 }
 
-/// Pins a snapshot's pages. It is alive while any value that may read the pages is alive.
+/// Pins a snapshot's pages. The pin is alive while any value that may read the pages is alive.
 #[derive(Debug)]
 pub(super) struct Pin;
 
@@ -49,8 +49,8 @@ impl AsRef<[u8]> for PinnedBytes {
 }
 
 impl Snapshot {
-    /// Creates the snapshot of the state that `meta` describes, whose pages are in `mapping`.
-    /// Returns the snapshot and its pin.
+    /// Creates a snapshot of the state that `meta` describes. `mapping` contains the pages of this state. Returns the
+    /// snapshot and its pin.
     pub(super) fn new(
         meta: Meta,
         path: Arc<Path>,
@@ -74,8 +74,8 @@ impl Snapshot {
 
     /// Reads a tree page.
     pub(super) fn page(&self, id: PageId) -> Result<Page<'_>> {
-        // A number beyond the high-water mark results in a position beyond `data`, whose length is
-        // a `usize`.
+        // `data` ends at the high-water mark, so a page number beyond the mark results in a position beyond `data`, or
+        // in an overflow.
         let start = in_memory(id.0).checked_mul(self.page_bytes());
         let bytes = start.and_then(|start| self.data.get(start..)).filter(|_| id.0 >= 2);
         let Some(bytes) = bytes else {

@@ -1,8 +1,8 @@
 //! A bucket's tree while a transaction edits it.
 //!
 //! A tree starts as a link to its root page. An edited page is loaded into a [`Node`], together with the branches above
-//! it. All other pages remain links. Nodes may grow far beyond a page here, or become empty. `shape` splits and joins
-//! them into pages when the transaction commits.
+//! it. All other pages remain links. In memory, nodes may become much larger than a page, or empty. `shape` splits and
+//! joins them into pages when the transaction commits.
 //!
 //! # Invariants
 //!
@@ -395,7 +395,8 @@ impl Tree {
         }
     }
 
-    /// Loads the page at these positions from the root, and all pages above it.
+    /// Loads the page at the end of a path from the root, and all pages above it. `positions` contains the position of
+    /// the child to follow at each level.
     pub(super) fn load_at(&mut self, source: &Source, positions: &[usize]) -> Result<()> {
         let mut index = self.load_root(source)?;
         for &at in positions {
@@ -448,7 +449,7 @@ impl Tree {
         Ok(self.nodes.len() - 1)
     }
 
-    /// Splits a full leaf and inserts `item` at its position `at`.
+    /// Splits a full leaf and inserts `item` at position `at`.
     fn insert_into_full(&mut self, source: &Source, leaf: usize, at: usize, item: Item) {
         let Body::Leaf(items) = &mut self.nodes[leaf].body else {
             unreachable!("only leaves have items");

@@ -29,7 +29,7 @@ impl Window {
         Self { snapshot, bytes: Vec::new(), start: PageId(0) }
     }
 
-    /// Returns the page that starts at offset `at` of the buffer, as returned by [`Self::load`].
+    /// Returns the page that starts at offset `at` of the buffer. [`Self::load`] returns this offset.
     pub(super) fn page(&self, id: PageId, at: usize) -> Result<Page<'_>> {
         let bytes = self.bytes.get(at..).unwrap_or_default();
         let page = Page::parse(bytes, id, self.snapshot.page_bytes());
@@ -68,7 +68,7 @@ impl Window {
         (at < self.bytes.len()).then_some(at)
     }
 
-    /// Returns the number of pages that the page at `at` occupies.
+    /// Returns the number of file pages (1 plus the overflow) that make up the page at `at`.
     fn pages_at(&self, at: usize) -> Result<u64> {
         let header = page::header(self.bytes.get(at..).unwrap_or_default());
         let header = header.map_err(|e| self.snapshot.fault(self.start, e))?;

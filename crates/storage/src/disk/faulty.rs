@@ -1,8 +1,9 @@
 //! An in-memory disk that fails on demand, can be full, and loses unsynced changes when the power is cut.
 //!
-//! The disk gives the guarantees of [`super`] and no others. It records the writes to each file, and the name changes
-//! in each directory, that no sync has made durable. [`FaultyDisk::cut_power`] selects one of the states that such a
-//! disk could have after a power cut. [`FaultyDisk::crash`] writes one of these states to a directory of this machine.
+//! The disk provides the guarantees that [`super`] lists, and no others. For each file and directory, it records the
+//! writes and name changes that no sync has made durable. [`FaultyDisk::cut_power`] selects one of the states that such
+//! a disk could have after a power cut. [`FaultyDisk::crash`] writes one of these states to a directory of this
+//! machine.
 //! The end of a process ([`FaultyDisk::end_process`]) loses no data.
 //!
 //! # Effects of a power cut

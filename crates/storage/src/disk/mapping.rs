@@ -39,9 +39,8 @@ impl Mapping {
         // writes to a mapped page only while no reader can reach it: the backend is copy-on-write
         // and never reuses a page that an open transaction can see, and meta pages are copied and
         // verified by checksum. (3) Bytes beyond the end of the file are never returned: `deref`
-        // stops at `visible`, which is taken from the file's length, and the only code that
-        // shortens the file (the backend's own truncation) first waits for the transactions that
-        // could see the tail.
+        // stops at `visible`, which is taken from the file's length, and the only code that shortens the file (the
+        // backend's own truncation) keeps every page that a live transaction can read.
         let map = unsafe { MmapOptions::new().len(len.max(1)).map(&**file)? };
         let mapping = Self { map, file, visible: AtomicUsize::new(0) };
         mapping.refresh()?;
@@ -60,7 +59,7 @@ impl Mapping {
         Ok(visible)
     }
 
-    /// Hides the bytes from `len` on, before the file is shortened to `len`.
+    /// Hides all bytes after the first `len` bytes, before the file is shortened to `len`.
     ///
     /// Existing slices are not affected. The caller ensures that none of them extends that far.
     pub fn hide_from(&self, len: usize) {

@@ -71,7 +71,7 @@ impl Disk for RealDisk {
 }
 
 /// Creates a file without a name. Its bytes are in memory, and it can be mapped like any other
-/// file. The simulated disk keeps its mapped files in such files.
+/// file. The simulated disk stores the content of a mapped file in an unnamed file.
 ///
 /// # Errors
 ///

@@ -5,9 +5,8 @@ use std::path::Path;
 use super::*;
 use crate::disk::RealDisk;
 
-/// Asserts that a file that can be read is written back as the same snapshot. The first byte
-/// selects whether the remaining bytes are the whole file or only the part that the checksum
-/// covers.
+/// Asserts that a snapshot that can be read is unchanged after it is written and read again. The first byte selects
+/// whether the remaining bytes are the whole file or only the part that the checksum covers.
 pub fn file(folder: &Path, data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let path = folder.join("0000000000000001-0000000000000001.snap");

@@ -1,7 +1,7 @@
 //! The content of a log (entries, hard state and snapshot marks), built from its records.
 //!
-//! Reading never changes a file and takes no lock, so a log can be read while its member is running. Opening for
-//! writing (`open`) builds on reading.
+//! Reading never changes a file and takes no lock, so a log can be read while its member is running. The module `open`,
+//! which opens logs for writing, builds on this one.
 
 use std::path::{Path, PathBuf};
 
@@ -78,8 +78,9 @@ impl Collector {
     /// which the log is read, but their indexes are above the mark's index.
     ///
     /// The terms of the replaced entries are lower than the snapshot's, because terms never decrease along a log, and a
-    /// log that agrees with the snapshot is not replaced. Entries appended after the mark start right above it and
-    /// overwrite the old ones. So either all entries that are read are old, or all are new.
+    /// log that agrees with the snapshot is not replaced. Entries appended after the mark begin at the index after the
+    /// mark's index and overwrite the old ones. So once the whole log is read, either all remaining entries are old, or
+    /// all are new.
     fn drop_replaced(&mut self) {
         let contents = &mut self.contents;
         if contents.entries.first().is_some_and(|first| first.term < self.start_term) {
@@ -132,7 +133,7 @@ impl Collector {
         let Some(position) =
             entry.index.checked_sub(self.start_index).and_then(|n| n.checked_sub(1))
         else {
-            // The snapshot covers this entry, but all entries after the replaced one are dropped.
+            // The snapshot covers this entry, so the entry itself is not kept, but it still replaces all later entries.
             self.contents.entries.clear();
             return Ok(());
         };
@@ -191,7 +192,7 @@ pub(super) fn collect(segments: &[Segment], collector: &mut Collector) -> Result
     Ok(End { offset: scanner.offset(), crc: scanner.crc() })
 }
 
-/// Reads a log from the snapshot `start` on without changing it. A torn end is not an error.
+/// Reads a log, starting at the snapshot `start`, without changing the log. A torn end is not an error.
 pub fn read(disk: &dyn Disk, dir: &Path, start: &SnapshotMark) -> Result<Contents, WalError> {
     let names = select(dir, &list(disk, dir)?.segments, start.index)?;
     let segments = open_all(disk, dir, &names)?;

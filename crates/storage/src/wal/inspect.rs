@@ -94,8 +94,8 @@ pub fn visit<E: From<WalError>>(
     Ok(Ending { path, offset: scanner.offset(), is_torn: false })
 }
 
-/// Returns whether this is the last segment. Only the last segment may end within a record. After
-/// any other incomplete record, acknowledged records follow.
+/// Returns whether this is the last segment. Only the last segment may end within a record. An incomplete record in any
+/// other segment is followed by acknowledged records.
 fn is_last(segments: &[super::Segment], path: &Path) -> bool {
     segments.last().is_some_and(|last| last.path == path)
 }

@@ -89,7 +89,8 @@ impl Wal {
             return Ok(());
         }
         disk.sync_dir(parent(dir)).map_err(|source| {
-            // If the log kept this name, a restarted member would treat itself as initialised.
+            // Rename the log back, because a restarted member that found it under its final name would treat itself as
+            // initialised.
             drop(disk.rename(dir, building));
             WalError::Io { action: "sync", path: parent(dir).to_path_buf(), source }
         })
@@ -97,7 +98,7 @@ impl Wal {
 
     /// Opens a log for writing, and returns its content after the snapshot `start`.
     ///
-    /// All segments from `start` on are locked. If the log ends in a torn record, the last segment is copied to
+    /// All segments that are read are locked. If the log ends in a torn record, the last segment is copied to
     /// `<name>.broken` and truncated. Only one such repair is attempted. Other damage is an error. The bytes after the
     /// last record are zeroed, and everything that was read is durable on return.
     pub fn open(
@@ -310,8 +311,8 @@ fn write_again(segment: &Segment, end: u64) -> Result<(), WalError> {
         file.read_exact_at(part, at).map_err(WalError::io("read", path))?;
         match file.write_all_at(part, at) {
             Ok(()) => at += count,
-            // On a copy-on-write file system, overwriting may need space. The bytes do not change,
-            // so it is safe to continue without it.
+            // On a copy-on-write file system, overwriting may need space. The bytes do not change, so it is safe to
+            // continue if there is no space.
             Err(error) if is_no_room(&error) => break,
             Err(error) => return Err(WalError::io("write", path)(error)),
         }

@@ -134,7 +134,7 @@ impl<'s> Scanner<'s> {
             if room.is_none_or(|room| record_bytes > room) {
                 return Err(self.torn());
             }
-            // The length is not greater than the rest of the file, which was just checked.
+            // The check above ensures that the length is not greater than the rest of the file.
             let record_bytes = usize::try_from(record_bytes).map_err(|_| self.torn())?;
             let frame_bytes = LENGTH_BYTES + record_bytes + in_memory(padding);
             if self.fill(frame_bytes)? < frame_bytes {

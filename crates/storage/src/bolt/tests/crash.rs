@@ -25,7 +25,7 @@ struct Edits {
     puts: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Returns the edits of transaction `number` to a state.
+/// Returns the edits that transaction `number` makes to a state.
 fn edits(number: u64, state: &Model) -> Edits {
     let mut draw = SplitMix64::new(number + 1);
     let mut after = state.clone();
@@ -90,8 +90,8 @@ fn run(disk: &Arc<dyn Disk>, path: &Path) -> Vec<Model> {
 fn assert_refuses(db: &Db) {
     let before = db.read().txid();
     if let Ok(mut tx) = db.write() {
-        // The fault occurred before anything was written, so the writer accepts edits and the disk
-        // makes the commit fail.
+        // The fault occurred before anything was written, so the writer still accepts edits, but the disk makes the
+        // commit fail.
         tx.create_bucket_if_missing(b"more").unwrap();
         tx.commit().unwrap_err();
     }

@@ -13,7 +13,7 @@ use super::*;
 use crate::checksum::fnv1a_64;
 use crate::format_file::{assert_says, declared, grouped, layout, read_numbers};
 
-/// Returns field names and values in the form that `read_numbers` returns.
+/// Converts field names and values to the type that `read_numbers` returns.
 fn fields(fields: &[(&str, u64)]) -> Vec<(String, u64)> {
     fields.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect()
 }

@@ -152,7 +152,7 @@ fn a_view_can_be_copied_as_a_valid_file_during_commits() {
     assert_eq!(copied.read().txid(), view.txid());
     assert_eq!(assert_generation(&copied.read(), 800), 1);
     assert_sound(&copied, "the copied image");
-    // The image can be used like any live file.
+    // The image can be used like any other backend file.
     write_generation(&copied, 800, 77);
     drop(copied);
     assert_eq!(assert_generation(&copy.open().read(), 800), 77);

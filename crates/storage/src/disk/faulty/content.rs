@@ -105,7 +105,7 @@ impl Content {
     }
 }
 
-/// The locks of a file.
+/// The locks on a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Lock {
     #[default]
@@ -281,7 +281,7 @@ impl Fate<'_> {
         }
     }
 
-    /// Returns how many of `count` ordered changes survive.
+    /// Returns how many of a directory's `count` changes survive, counted from the oldest.
     pub(super) fn prefix(&mut self, count: usize) -> usize {
         match self.mercy {
             Surviving::None => 0,

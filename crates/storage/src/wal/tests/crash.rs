@@ -111,8 +111,7 @@ fn check_survivor(dir: &Path, done: &Progress, what: &str) {
     assert!(marks.iter().all(|mark| mark.index <= done.offered.len() as u64));
     let (mut wal, contents) = open(dir).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(contents.metadata, Some(metadata()), "{what}");
-    // The log contains the acknowledged entries, unless a later save that overwrites or continues
-    // them was in progress.
+    // The log begins with the acknowledged entries, unless a save that was in progress replaced some of them.
     let found = &contents.entries;
     let agrees = |list: &[Entry]| found.iter().zip(list).all(|(a, b)| a == b);
     let is_acknowledged = agrees(&done.acknowledged) && found.len() >= done.acknowledged.len();

@@ -1,4 +1,4 @@
-//! Tests of damage at every byte of the last record. The outcome is the same as in etcd's reader.
+//! Tests of damage at every byte of the last record. The outcome is the same as with etcd's reader.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use super::*;
 enum Outcome {
     /// All entries are present, and nothing was repaired.
     Whole,
-    /// The last entry is missing, without a repair.
+    /// The last entry is missing, and nothing was repaired.
     Gone,
     /// The last entry was cut off.
     Repaired,
