@@ -18,8 +18,8 @@
 //!
 //! # Bound
 //!
-//! The writer holds only the steps of accepted orders. The driver accepts no order while steps are pending, so the
-//! limit on the driver's queue of orders limits the pending work.
+//! The writer holds only the steps of accepted orders. The driver passes it no order while steps are pending, so the
+//! driver's bounded queue of orders also bounds the pending work.
 
 mod reclaim;
 
@@ -189,7 +189,7 @@ enum Step<T, R> {
         index: LogIndex,
         completion: T,
     },
-    /// Return this report. The step does nothing else.
+    /// Return this report, and do nothing else.
     Report(Report<T, R>),
 }
 
@@ -214,7 +214,7 @@ pub struct BackendWriter<T, R> {
 struct Superseded<T> {
     /// The index of the snapshot's last entry.
     index: LogIndex,
-    /// The callers that wait until the file contains their changes, and are notified after the image is installed.
+    /// The callers that wait for their changes to reach the file. They are notified once the image is installed.
     completions: Vec<T>,
 }
 
@@ -278,9 +278,9 @@ impl<T, R> BackendWriter<T, R> {
         }
     }
 
-    /// Drops the pending batches if the disk has no room for them. The leader's snapshot at `index` contains them. It
-    /// is already in the log, and its image will be installed after all earlier orders. Returns whether batches were
-    /// dropped.
+    /// Drops the pending batches if the disk has no room for them, because the leader's snapshot at `index` contains
+    /// their changes. The snapshot's mark is already in the log, and its image will be installed after all earlier
+    /// orders. Returns whether batches were dropped.
     ///
     /// If the member crashes before the installation, it finds the snapshot's mark in the log when it restarts, and
     /// then installs the image.
@@ -299,7 +299,8 @@ impl<T, R> BackendWriter<T, R> {
     /// Drops superseded steps from this position on. Does nothing unless a snapshot supersedes batches.
     ///
     /// Snapshots are dropped as well, because a snapshot of this member's own state would be older than the leader's.
-    /// Images for peers are dropped too, because only a leader sends images and a leader does not install any.
+    /// Images for peers are dropped too: only a leader sends images, and a member that installs a leader's snapshot is
+    /// not the leader.
     fn drop_superseded(&mut self, from: usize) {
         let Some(superseded) = &mut self.superseded else { return };
         for step in self.steps.split_off(from) {
@@ -384,8 +385,8 @@ impl<T, R> BackendWriter<T, R> {
         self.lacks_space
     }
 
-    /// Drops all steps and all later orders, for a stop that cannot wait for room. The file still contains a prefix of
-    /// the log.
+    /// Drops all steps and all later orders, so that the member can stop without waiting for room. The file still
+    /// contains the changes of a prefix of the log.
     pub fn give_up(&mut self) {
         self.has_given_up = true;
         self.lacks_space = false;

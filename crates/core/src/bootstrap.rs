@@ -167,18 +167,18 @@ fn has_published(member: &Member) -> bool {
     !member.client_urls.is_empty()
 }
 
-/// Why no description of the cluster is available, printed as in etcd.
+/// Why no description of the cluster is available. The error messages are etcd's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoCluster {
     /// No response was received from any URL.
     #[error("could not retrieve cluster information from the given URLs")]
     Unreachable,
-    /// Only members that are still joining answered.
+    /// All members that responded are still joining.
     #[error("failed to get raft cluster member(s) from the given URLs")]
     Empty,
 }
 
-/// Why the members in the flags are not the members of the running cluster, printed as in etcd.
+/// Why the members in the flags are not the members of the running cluster. The error messages are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerUrlsMismatch {
     /// The flags name more or fewer members than the cluster has.
@@ -251,7 +251,7 @@ pub enum Purpose {
     Join,
     /// The member repeats a founding that was interrupted by a crash.
     FoundAgain,
-    /// The member looks for the other members. Missing or wrong flags are ignored.
+    /// The member, which has a log, needs to learn who the other members are. Missing or wrong flags are ignored.
     Learn,
 }
 
@@ -273,7 +273,7 @@ pub enum Step {
     Members(AskMembers),
     /// Asks each of these URLs for its description of this member.
     OwnRow(AskOwnRow),
-    /// Asks whether two lists of URLs lead to the same addresses.
+    /// Asks whether two lists of URLs resolve to the same addresses.
     SameUrls(AskSameUrls),
     /// Asks whether the versions of these members allow this member to join.
     Versions(AskVersions),
@@ -390,7 +390,7 @@ impl AskInitial {
         }
     }
 
-    /// Continues without usable members in the flags. Returns `None` if the decision depends on them.
+    /// Continues if the flags name no usable members. Returns `None` if the decision depends on them.
     #[must_use]
     pub fn go_without(self) -> Option<Step> {
         let Self { flags, purpose, identity } = self;

@@ -38,7 +38,7 @@ impl<T> WaitingReads for Vec<T> {
     }
 }
 
-/// The consensus of a member. `R` is a list of waiting requests.
+/// The consensus driver of a member. `R` is a list of waiting requests.
 #[derive(Debug)]
 pub struct Consensus<R> {
     node: Node,
@@ -91,8 +91,8 @@ impl<R: WaitingReads> Consensus<R> {
     }
 
     /// Queues a request that only the leader of this term may propose. Fails if this member does not lead in the term
-    /// or is handing over its leadership. In the latter case the request would have to wait, and the next leader would
-    /// append it.
+    /// or is handing over its leadership. During a handover, the request would be kept until the next leader appends it
+    /// in a later term.
     pub fn propose_as_leader(
         &mut self,
         term: Term,
@@ -249,8 +249,8 @@ impl<R: WaitingReads> Consensus<R> {
         }
     }
 
-    /// Returns whether there is another voter. If there is none, the caller may write the log on its own thread,
-    /// because the write does not delay any message.
+    /// Returns whether there is another voter. If there is none, the caller may write the log on the thread that drives
+    /// consensus, because the write then delays no message.
     #[must_use]
     pub fn has_other_voters(&self) -> bool {
         self.node.has_other_voters()

@@ -80,8 +80,9 @@ impl Counted {
         })
     }
 
-    /// Applies a change that is already part of the state. Refused changes have no effect: an added member without a
-    /// row was refused or is removed by a later entry, and the last voter is never removed.
+    /// Applies a change that is already part of the state. Refused changes must have no effect. Therefore an addition
+    /// is skipped if the member has no row (it was refused, or a later entry removes the member), and so is the removal
+    /// of the last voter.
     fn apply(&mut self, kind: ConfChangeKind, id: u64, members: &Members) {
         let has_row = members.get(MemberId(id)).is_some();
         match kind {

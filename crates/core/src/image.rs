@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! * The backend file is replaced only by an image that can be opened and whose index is exactly the snapshot's index.
-//! * An image is removed only after the backend file reaches the image's index, because a later image may still wait
-//!   for its installation.
+//! * An image is kept until the backend file reaches the image's index, even if a later image has been received,
+//!   because the later image may not be installed yet.
 
 use std::path::Path;
 use std::sync::Arc;

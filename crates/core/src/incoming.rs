@@ -149,8 +149,8 @@ pub struct Depot {
 }
 
 impl Depot {
-    /// Creates a depot in this directory. Temporary names are numbered from `first_number` on, so no earlier process
-    /// may have used that number or a higher one.
+    /// Creates a depot in this directory. Temporary names are numbered from `first_number` on, which must be higher
+    /// than every number that an earlier process has used.
     #[must_use]
     pub fn new(disk: Arc<dyn Disk>, dir: &Path, first_number: u64) -> Self {
         let (next_number, arriving) = (AtomicU64::new(first_number), Arc::default());
@@ -174,7 +174,7 @@ impl Depot {
     }
 }
 
-/// A permit to receive an image, given back on drop.
+/// A permit to receive an image, returned on drop.
 #[derive(Debug)]
 struct Permit(Arc<AtomicUsize>);
 
@@ -233,7 +233,7 @@ impl Arriving {
     }
 }
 
-/// Opens an image. Returns its log position and its members.
+/// Opens an image and returns the log position and the members that it contains.
 fn position_of(
     disk: &Arc<dyn Disk>,
     file: &IncomingDatabase,

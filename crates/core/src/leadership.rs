@@ -27,8 +27,8 @@ use crate::lease_rules::{confirmed_millis_max, extension_millis};
 pub struct LeadershipState {
     /// The leader, the term and this member's role.
     pub leadership: Leadership,
-    /// The latest time for which a quorum has answered heartbeats or a read barrier round that this leader sent at that
-    /// time or later.
+    /// The time of the last confirmation: a quorum has answered heartbeats, or a read barrier round, that this leader
+    /// sent at this time or later.
     pub confirmed_at: Millis,
     /// Whether this member leads and is the only member, learners included.
     pub is_alone: bool,

@@ -16,14 +16,14 @@
 //! Lease clocks (`state::lease`), the steps of a lease request (`lease_task`), and the revocation of expired leases
 //! (`lease_care`).
 
-/// Returns the maximum age of a confirmation with which a leader may renew leases, in milliseconds.
+/// Returns the maximum age, in milliseconds, of the confirmation on which a leader relies when it renews leases.
 #[must_use]
 pub const fn confirmed_millis_max(election_timeout_millis: u64) -> u64 {
     election_timeout_millis
 }
 
-/// Returns the time by which a new leader extends every lease: a lease expires after its TTL and this extension,
-/// counted from the election.
+/// Returns how much a new leader extends every lease, in milliseconds. A lease expires after its TTL and this
+/// extension, counted from the election.
 ///
 /// A successor may be elected right after the old leader's last confirmation (decision record 0009). A leader that runs
 /// etcd renews leases until it has had no quorum for two election timeouts. A leader that runs Quorate stops after one.

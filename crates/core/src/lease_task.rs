@@ -12,10 +12,10 @@
 //!
 //! * A renewal is answered only if the leader is confirmed at that moment ([`LeadershipState::is_confirmed`]). The
 //!   confirmation is checked after the lease is renewed, because the process may be suspended in between.
-//! * A lease is reported as missing only after a quorum has confirmed the leadership, because the next leader may have
-//!   granted it. Its remaining time, too, is reported only after a quorum has confirmed the leadership since the request
-//!   arrived, unless no other member can lead: a successor may be elected right after the last confirmation (decision
-//!   record 0009), and may have revoked the lease.
+//! * A lease is reported as missing only after a quorum has confirmed the leadership, because a newer leader may have
+//!   granted it. The remaining time of a lease, too, is reported only after a quorum has confirmed the leadership since
+//!   the request arrived, unless no other member can lead: a successor may be elected right after the last confirmation
+//!   (decision record 0009), and may have revoked the lease.
 //! * A request is answered from the clock of a single term, the term in which this member leads. A quorum's
 //!   confirmation and a proposal are valid only for the term in which they were requested.
 //!
@@ -171,7 +171,8 @@ impl LeaseTask {
         step
     }
 
-    /// Leaves the answer to the leader, after the client is checked.
+    /// Returns the step towards forwarding the request to the leader. Before a renewal is forwarded, the client is
+    /// checked.
     const fn ask_leader_instead(&mut self) -> LeaseStep {
         match self.question {
             Question::Renew => self.wait(Stage::Elsewhere, LeaseStep::CheckClient),

@@ -34,8 +34,8 @@
 //!
 //! # Not here
 //!
-//! Threads, queues and clocks (`member`). The time is passed as an argument. Callers that wait for a response, which
-//! are represented only by identifiers.
+//! Threads, queues and clocks (`member`). The time is passed as an argument. The callers that wait for responses. Here
+//! they are only identifiers.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * A token is reported only after all orders up to it are on disk.
+//! * The token of an order is reported only after this order and all earlier orders are on disk.
 //! * A snapshot's mark is on disk only together with a hard state that covers it, except after a crash between the two
 //!   writes. In that case the mark is ignored when the member restarts. The log before a mark is released only when the
 //!   mark and this hard state are on disk.
@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! The decision of when to sync. The log's owner appends all pending orders and then syncs once.
+//! Deciding when to sync. The log's owner appends all pending orders and then syncs once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub struct Synced {
     pub token: u64,
     /// The new segment, if one was started.
     pub new_segment: Option<PathBuf>,
-    /// The missing part of the newest segment's preallocated space, if any. Reported once per segment.
+    /// Set if less space than planned could be reserved for the newest segment. Reported once per segment.
     pub shortage: Option<Shortage>,
 }
 

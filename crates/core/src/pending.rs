@@ -2,9 +2,9 @@
 //!
 //! A proposal counts towards the limits from its acceptance until it is applied or fails. If its caller disconnects,
 //! its entry may already be in the log. Such a proposal is *withdrawn*: it has no waiter, but counts until it is
-//! applied. On a member that does not lead, counting withdrawn proposals does not bound the log, so they are forgotten
-//! at the next tick. A leader forgets the withdrawn proposals that it accepted before its own term, because they were
-//! sent to an earlier leader and may be lost.
+//! applied. A member that does not lead forgets withdrawn proposals at the next tick: only the leader appends entries,
+//! so counting these proposals would not bound any log. A leader forgets the withdrawn proposals that it accepted
+//! before its own term, because they were sent to an earlier leader and may be lost.
 //!
 //! # Bound
 //!
@@ -59,7 +59,7 @@ pub struct Load {
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     bytes: usize,
-    /// The last term in which this member had led by the time it accepted the proposal.
+    /// The last term in which this member had led when it accepted the proposal.
     led_term: Term,
 }
 

@@ -73,7 +73,7 @@ pub enum Step {
         /// The expected growth of the file, in bytes.
         cost: u64,
     },
-    /// Compare the transaction's operations with each other (`state::apply::check_overlap`). The comparison is slow if
+    /// Check that no branch of the transaction writes a key twice (`state::apply::check_overlap`). The check is slow if
     /// there are many operations.
     Compare {
         /// The number of operations.
@@ -109,7 +109,7 @@ impl Course {
         Self { txn_ops_max, last: None }
     }
 
-    /// Returns the next step. The caller must have carried out the previous one.
+    /// Returns the next step. The caller must have carried out the previous step.
     ///
     /// # Errors
     ///

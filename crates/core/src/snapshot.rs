@@ -42,7 +42,7 @@ impl SnapshotOrder {
         self.0.metadata.index
     }
 
-    /// Converts the snapshot into one that consensus can send to a peer.
+    /// Converts the snapshot into the form that consensus sends to a peer.
     #[must_use]
     pub fn into_raft(self) -> quorate_raft::Snapshot {
         self.0

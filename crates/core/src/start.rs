@@ -1,4 +1,5 @@
-//! Starts a member from its disk: recovers the backend file, the state, the log and the input of consensus.
+//! Starts a member from its disk: recovers the backend file, the state and the log, and prepares the data with which
+//! consensus starts.
 //!
 //! # Invariants
 //!
@@ -202,8 +203,8 @@ pub fn release_passed(
 ///
 /// If the log contains the image's last entry, the log continues from there. If the log ends earlier, or has a
 /// different, never committed entry at that index, the log is reset to begin after the image, as with a snapshot from a
-/// leader. The image still exists after a crash in between. If the log contains the image's mark, a restarted member
-/// can install the image. Otherwise, the state can be requested again.
+/// leader. If the member crashes before the image is installed, the image still exists. If the log already contains the
+/// image's mark, the restarted member can install the image. Otherwise, it can request the state again.
 pub fn take_over(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,
@@ -235,8 +236,9 @@ pub fn take_over(
     Ok(image::install(disk, &dirs.snap(), index)?)
 }
 
-/// The input of consensus from the log. The default is for a member without entries, which waits for a leader. The
-/// members are taken from the recovered state at `applied` ([`configuration_of`](crate::configuration_of)).
+/// The data that consensus takes from the log when it starts. The default is for a member without entries, which waits
+/// for a leader. The members are taken from the recovered state at `applied`
+/// ([`configuration_of`](crate::configuration_of)).
 #[derive(Debug, Default)]
 pub struct Start {
     /// The last hard state in the log.

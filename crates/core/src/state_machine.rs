@@ -1,8 +1,9 @@
 //! The state machine. It applies entries, returns outcomes and batches, and takes, sends and installs snapshots.
 //!
 //! Entries are applied in batches. After each batch the new view is published, and only then may the outcomes of its
-//! entries be sent. Changes for the backend file are collected in an open batch, which is handed over periodically.
-//! Reads see the changes before the batch is handed over. Compactions are also carried out here, one step at a time.
+//! entries be sent. Changes for the backend file are collected in an open batch, which is periodically handed over to
+//! the backend. Reads see the changes before the batch is handed over. Compactions are also carried out here, one step
+//! at a time.
 //!
 //! # Invariants
 //!
@@ -14,7 +15,8 @@
 //! # Bound
 //!
 //! The open batch is handed over when it reaches its limit of changes or bytes, or after an interval. While the backend
-//! is behind, the batch may grow to [`BATCH_GROWTH_MAX`] times its limit. After that, handing it over blocks.
+//! is behind, the batch may grow to [`BATCH_GROWTH_MAX`] times its limit. Beyond that size, handing the batch over
+//! blocks.
 
 mod brief;
 mod compaction;
@@ -41,7 +43,8 @@ use crate::snapshot::SnapshotOrder;
 /// over even if that blocks.
 const BATCH_GROWTH_MAX: usize = 8;
 
-/// The time after which a batch is offered again, or a compaction is attempted again, while the backend is behind.
+/// The pause before a batch is offered to the backend again, or a compaction is attempted again, while the backend is
+/// behind.
 const OFFER_AGAIN: Duration = Duration::from_millis(2);
 
 /// A job for the state machine. `T` identifies a caller that waits for its completion.
@@ -111,7 +114,7 @@ pub enum Next {
     End,
 }
 
-/// The limits and intervals of batches and compactions, and the time by which leases are extended.
+/// The limits and intervals of batches and compactions, and the extension of leases.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// The maximum time from the first change in a batch until the batch is handed over.
@@ -122,7 +125,7 @@ pub struct Pace {
     pub compaction_step: usize,
     /// The time between two compaction steps.
     pub compaction_pause: Duration,
-    /// The time by which every lease is extended when this member becomes leader, in milliseconds.
+    /// How much every lease is extended when this member becomes leader, in milliseconds.
     pub lease_extension_millis: u64,
 }
 

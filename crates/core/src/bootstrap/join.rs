@@ -4,8 +4,9 @@
 //! identity is written to disk, because everything else comes from the leader's log.
 //!
 //! A member is refused if the cluster knows its client URLs. Such a member has run before. It has voted and
-//! acknowledged entries. With an empty directory it would vote and acknowledge again, and other members would lose
-//! data. A known name is not enough to refuse a member, because founders are known by name before they first run.
+//! acknowledged entries. With an empty directory, it could vote twice in a term, and it would lack entries that it has
+//! acknowledged, so the cluster could lose data. A known name is not enough to refuse a member, because founders are
+//! known by name before they first run.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -44,14 +45,14 @@ pub enum UrlComparison {
     Resolved,
 }
 
-/// The question of whether the peer URLs of a member of the cluster equal the peer URLs of a member in the flags.
+/// The question of whether a cluster member's peer URLs equal the peer URLs of a member in the flags.
 #[derive(Debug)]
 pub struct AskSameUrls {
     candidate: Candidate,
-    /// Members that are not matched with a name in the flags yet. All members are compared literally first. The members
-    /// that are then still unmatched are compared by address.
+    /// Members that have not been matched with a name in the flags yet. All members are first compared as strings.
+    /// Those still unmatched are then compared by address.
     unmatched: VecDeque<(Member, UrlComparison)>,
-    /// Names in the flags that are not matched with a member yet.
+    /// Names in the flags that have not been matched with a member yet.
     unclaimed: Vec<(String, Vec<String>)>,
     /// The position in `unclaimed` that is being compared.
     position: usize,
@@ -98,7 +99,8 @@ impl AskSameUrls {
         self.unmatched.front().map_or(UrlComparison::Literal, |(_, comparison)| *comparison)
     }
 
-    /// Continues with the result of the comparison. An error contains the difference.
+    /// Continues with the result of the comparison. If the lists differ, the result is an error that describes the
+    /// difference.
     pub fn answer(mut self, compared: Result<(), String>) -> Result<Step, Refusal> {
         match compared {
             Ok(()) => {

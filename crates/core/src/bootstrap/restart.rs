@@ -71,21 +71,21 @@ impl AskMembers {
     }
 }
 
-/// Returns whether a log read from this mark, and a state with this applied index, are the remains of a crash after the
-/// log was created and before its first entries were written.
+/// Returns whether the member stopped after it had created its log and before it had written the first entries. The log
+/// was read from `mark` on, and the state has applied all entries up to `applied`.
 #[must_use]
 pub fn is_blank(contents: &wal::Contents, mark: &SnapshotMark, applied: LogIndex) -> bool {
     contents.hard_state.is_empty() && mark.index == 0 && applied == LogIndex::ZERO
 }
 
 impl Flags {
-    /// Resumes the first start of a member, which a crash interrupted after the log was created and before its first
+    /// Resumes a member's first start that was interrupted by a crash, after the log was created and before its first
     /// entries were written.
     ///
     /// A founder repeats its founding, because it has not contacted any other member yet. The flags must still describe
     /// the same cluster, so that no second cluster is founded. A member that was joining waits for the leader, as
-    /// before. A founder whose flags are missing also waits if there are other founders, because they know the founders
-    /// too.
+    /// before. A founder whose flags are missing also waits if there are other founders, because the other founders
+    /// have it in their lists and will contact it.
     pub fn begin_again(
         self,
         identity: Identity,

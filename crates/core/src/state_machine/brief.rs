@@ -23,8 +23,8 @@ const OPERATIONS_MAX: usize = 16;
 
 /// Returns whether applying these entries takes only a short time and never waits for the backend: the entries are few
 /// and small, and each reads and writes only single keys. Requests that read an old value are not brief, because the
-/// value may have to be read from the disk. The exception is a range of a single key in a transaction, as Kubernetes
-/// sends it.
+/// value may have to be read from the disk. The exception is a range of a single key in a transaction, because the
+/// transactions of Kubernetes contain such ranges.
 pub(super) fn is_brief(entries: &[Entry]) -> bool {
     let bytes: usize = entries.iter().map(|entry| entry.data.len()).sum();
     entries.len() <= ENTRIES_MAX && bytes <= BYTES_MAX && entries.iter().all(concerns_single_keys)

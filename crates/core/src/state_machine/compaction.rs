@@ -26,8 +26,8 @@ impl<T> Compaction<T> {
         self.started.get_or_insert(now);
     }
 
-    /// Resets the progress for the file that replaced the old one. Returns the waiters if no compaction is in progress
-    /// in the new file.
+    /// Resets the progress after the backend file has been replaced. Returns the waiters if no compaction is in
+    /// progress in the new file.
     pub(super) fn restart(&mut self, is_under_way: bool, now: Instant) -> Vec<T> {
         let waiting = std::mem::take(&mut self.waiting);
         *self = Self::begin(is_under_way, now);

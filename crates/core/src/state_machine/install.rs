@@ -47,8 +47,8 @@ impl<T> StateMachine<T> {
     }
 
     /// Corrects the member list of an image that an etcd leader sent. A 3.5 leader does not store every membership
-    /// change in the image, but its snapshot message lists the members. The repaired list must also match the members
-    /// that consensus counts. The message names these members.
+    /// change in the image, but its snapshot message lists the members. The list is then corrected to match the members
+    /// that consensus counts, which the raft configuration in the message contains.
     fn repair_members(&mut self, snapshot: &Snapshot) -> Result<(), ApplyError> {
         let mut members = self.state.members().clone();
         if !old_members::are_complete(storage_version(&self.backend)) {

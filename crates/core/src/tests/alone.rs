@@ -63,8 +63,8 @@ fn begin(folder: &Folder, stop: Option<u64>) -> (FaultyDisk, Outcome<Member>) {
     (disk.clone(), Member::start(1, folder, disk, small_segments()))
 }
 
-/// Founds a member and runs it until the power fails. Returns its directory and disk, the client, and the newest
-/// snapshot mark that the member had promised.
+/// Founds a member and runs it until the power fails. Returns its directory and disk, the client, and the index of the
+/// newest snapshot mark that the member must not lose.
 fn run_until_power_cut(seed: u64, stop: Option<u64>) -> (Folder, FaultyDisk, Client, LogIndex) {
     let folder = Folder::new();
     folder.found(&[1], small_segments());

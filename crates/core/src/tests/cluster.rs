@@ -36,7 +36,7 @@ pub(super) struct Cluster {
     pub(super) snapshots: u64,
 }
 
-/// The error when the victim's disk has lost power.
+/// The error that stopped the victim after its disk lost power.
 #[derive(Debug)]
 pub(super) struct PowerCut;
 

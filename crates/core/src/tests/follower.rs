@@ -57,7 +57,7 @@ fn a_power_cut_at_any_operation_loses_no_entry_acknowledged_by_a_follower() {
 }
 
 /// Restarts the follower from its disk after a power cut, and waits until it has caught up with the other members,
-/// which have continued.
+/// which have continued without it.
 fn restart_and_check(cluster: &mut Cluster, disk: &FaultyDisk, image: u64, what: &str) {
     let promised = cluster.take_victim().map_or_else(Promised::default, |victim| victim.promised);
     let folder = Folder::new();

@@ -425,8 +425,8 @@ impl Member {
         Ok(())
     }
 
-    /// Records the promise in a message. A pre-vote promises nothing, because the sender does not enter the term of the
-    /// pre-vote.
+    /// Records what a message promises to its receiver. A pre-vote promises nothing, because the sender does not enter
+    /// the term of the pre-vote.
     fn promise(&mut self, message: &Message) {
         let promised = &mut self.promised;
         let is_ack = message.kind == MessageKind::AppendResponse;
