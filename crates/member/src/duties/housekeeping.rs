@@ -43,8 +43,8 @@ const NAME_LOOK: Duration = Duration::from_millis(50);
 
 const PURGE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Number of consecutive checks without a leader, one election timeout apart, after which streams that require a leader
-/// end.
+/// Number of consecutive checks that must find no leader before streams that require a leader are ended. The checks are
+/// one election timeout apart.
 const LEADERLESS_CHECKS_MAX: u32 = 3;
 
 /// Publishes this member's name and client URLs to the cluster, and retries until the member list of the cluster

@@ -79,7 +79,7 @@ impl LeaderWatch {
     }
 
     /// Asks a quorum to confirm that this member leads. Returns true only if this member leads in the same term from
-    /// the call until the confirmation. Returns early if this member stops leading.
+    /// the call until the confirmation. Returns false as soon as this member stops leading in that term.
     pub async fn confirm_leadership(&self) -> bool {
         let member_status = self.info.member_status();
         let mut leadership = member_status.leadership();

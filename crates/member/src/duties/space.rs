@@ -242,7 +242,7 @@ async fn take_back_for_room(handles: &Handles) {
     disarm(handles, bytes, in_use).await;
 }
 
-/// Returns whether all applied changes are in the file, waiting up to the time limit for them to be written.
+/// Waits up to [`WRITTEN_WITHIN`] for all applied changes to be written to the file. Returns whether they were.
 async fn is_written(handles: &Handles) -> bool {
     let written = tokio::time::timeout(WRITTEN_WITHIN, handles.administrator.commit_backend());
     matches!(written.await, Ok(Ok(())))

@@ -24,7 +24,7 @@ const PEER_LOOK: Duration = Duration::from_millis(50);
 /// Interval at which a stopping member checks whether its messages to the new leader have been sent.
 const SEND_LOOK: Duration = Duration::from_millis(1);
 
-/// Maximum time for which a stopping member waits until its messages to the new leader have been sent.
+/// Maximum time that a stopping member waits for its messages to the new leader to be sent.
 const SEND_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Sends orders and queries to the core threads.
@@ -143,7 +143,7 @@ impl Administrator {
 
     /// Waits until all messages that consensus has produced for the other member have been sent.
     async fn send_all(&self, to: u64) {
-        // The status is returned only after consensus has passed on the messages of all earlier events.
+        // The status is returned only after consensus has passed the messages of all earlier events to the transport.
         if self.raft_status().await.is_err() {
             return;
         }
@@ -181,7 +181,8 @@ impl Administrator {
     }
 
     /// Waits until the hashes of the compactions accepted so far are stored, but at most for the request timeout.
-    /// Revision 0 means the newest revision, whose hash does not depend on compactions.
+    /// Does not wait for revision 0, which means the newest revision, because the hash of that revision does not depend
+    /// on compactions.
     pub async fn wait_hashed(&self, revision: i64) {
         if revision != 0 {
             let hashed = self.compactions.all_hashed();
@@ -217,7 +218,7 @@ impl Administrator {
         receiver.await.map_err(|_| RequestError::Stopped)
     }
 
-    /// Subscribes to changes in whether the health service reports this member as serving.
+    /// Subscribes to changes of the serving status that the health service reports for this member.
     pub fn serving(&self) -> watch::Receiver<bool> {
         self.serving.subscribe()
     }

@@ -2,14 +2,14 @@
 //!
 //! One log entry may delete a key and write it again, because etcd's check for duplicate keys accepts a transaction
 //! that deletes all keys from a given key onwards and also puts one of them. If the compaction is at exactly the
-//! entry's revision, etcd keeps the deletion and loses the next record, and an etcd member that reads the key crashes.
-//! Members that run Quorate keep the record, so a comparison would report them as corrupt. Therefore a Quorate member
-//! moves such a compaction back by one revision, which is safe for all members. In clusters without etcd members the
-//! revision is unchanged.
+//! entry's revision, etcd keeps the record of the deletion and loses the record of the write after it, and an etcd
+//! member that reads the key crashes. Members that run Quorate keep both records, so a comparison would report them as
+//! corrupt. Therefore a Quorate member moves such a compaction back by one revision, which is safe for all members. In
+//! clusters without etcd members the revision is unchanged.
 //!
 //! # Not here
 //!
-//! Compactions that an etcd member receives. They still lose the record on etcd members.
+//! Compactions that a client requests from an etcd member. Those still lose the record of the write on etcd members.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -254,7 +254,7 @@ impl Proposer {
 
     /// Logs that a client's write exceeds the quota, and raises the alarm.
     pub(crate) async fn refuse_growth(&self) {
-        // The excess is logged only once. Until the alarm is disarmed, every refused write reaches this line.
+        // The excess is logged only once, although every refused write reaches this line until the alarm is disarmed.
         if !self.info.facts().alarms.is_out_of_space() {
             warn_of_full_store(self.published.quota, self.backend.size_bytes());
         }
@@ -361,8 +361,8 @@ impl Drop for Withdrawal<'_> {
     }
 }
 
-/// A proposal in progress. Unless the proposal has succeeded, dropping this value withdraws it and counts it as failed,
-/// whether the call ended with an error, at its deadline, or because the client disconnected.
+/// A proposal in progress. Unless the proposal has succeeded, dropping this value withdraws the proposal and counts it
+/// as failed, whether the call ended with an error, at its deadline, or because the client disconnected.
 struct Ticket<'a> {
     proposer: &'a Proposer,
     request_id: u64,

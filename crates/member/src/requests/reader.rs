@@ -26,12 +26,12 @@ use crate::threads::completion;
 use crate::threads::fatal::FaultReports;
 use crate::threads::outcome::{AWAITING, Outcome};
 
-/// Minimum length of a list, in records, for which a read needs a permit. Permits limit the memory that references to
-/// records occupy.
+/// A read that returns at least this many records needs a permit. Permits limit the memory that references to records
+/// occupy.
 const LONG_LIST_RECORDS: usize = 16 * 1024;
 
-/// Minimum number of visited keys for which a read runs on a blocking thread. Such a read takes milliseconds and would
-/// delay other requests on the connection thread.
+/// A read that visits at least this many keys runs on a blocking thread, because it takes milliseconds and would delay
+/// other requests on the connection thread.
 const LONG_WALK_KEYS: usize = 32 * 1024;
 
 /// An estimate of the resources that a read needs.
@@ -62,7 +62,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Returns the bounds on the work that clients may request at one time.
+    /// Returns the bounds on clients' concurrent work.
     pub fn admission(&self) -> &Admission {
         &self.admission
     }
@@ -158,7 +158,7 @@ impl Reader {
         self: &Arc<Self>,
         request: &Arc<TxnRequest>,
     ) -> StoreFuture<'_, Result<Listed<TxnResponse>, RequestError>> {
-        // The queries of both branches are weighed, because it is not known yet which branch will be taken.
+        // The estimate covers the queries of both branches, because it is not yet known which branch will be taken.
         let queries: Vec<_> = request
             .success
             .iter()
@@ -245,7 +245,7 @@ impl Reader {
         outcome.map_err(RequestError::Refused)
     }
 
-    /// Converts an error of a read. A fault of this machine stops the member.
+    /// Converts a read error into the error of a request. If the error is a fault of this machine, stops the member.
     pub fn read_error(&self, error: MvccError) -> RequestError {
         match error {
             MvccError::Refusal(refusal) => RequestError::Refused(refusal.into()),

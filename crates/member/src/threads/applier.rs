@@ -17,7 +17,7 @@
 //!
 //! # Not here
 //!
-//! The order of the steps by which an entry is applied: [`quorate_core::StateMachine`].
+//! The steps in which an entry is applied, in order: [`quorate_core::StateMachine`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

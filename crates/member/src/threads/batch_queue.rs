@@ -48,7 +48,7 @@ impl<T> Default for State<T> {
     }
 }
 
-/// The sending end of the queue, of which there may be many clones.
+/// The sending end of the queue. Each sending thread has a clone.
 pub(crate) struct Sender<T> {
     shared: Arc<Shared<T>>,
 }

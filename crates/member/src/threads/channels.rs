@@ -1,7 +1,7 @@
 //! The channels between the threads of a member: inputs for the driver, jobs for the applier, orders for the backend
 //! thread.
 //!
-//! The threads import this module, and do not import each other.
+//! The modules of the threads import this module, but not each other.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -33,7 +33,7 @@ pub(crate) struct SnapshotNotice {
 }
 
 impl SnapshotNotice {
-    /// Records that the snapshot at this index is in the log, and that the applier has the job to install it.
+    /// Records that the snapshot at this index is in the log, and that a job to install it is queued for the applier.
     pub(crate) fn set(&self, index: LogIndex) {
         self.index.store(index.get(), Ordering::Relaxed);
     }
@@ -72,7 +72,7 @@ pub(crate) enum Input {
     /// Wakes the driver's thread: either an entry was applied whose outcome consensus awaits, or another thread ran the
     /// driver, so that the driver's thread has to stop or tick earlier.
     Wake,
-    /// Record in the log a snapshot that is on disk.
+    /// Write the mark of a snapshot, whose file is on disk, to the log.
     MarkSnapshot(SnapshotMark),
     SnapshotTaken {
         index: LogIndex,

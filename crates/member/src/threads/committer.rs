@@ -8,7 +8,7 @@
 //!
 //! # Not here
 //!
-//! The order of the steps by which the file is written: [`quorate_core::BackendWriter`].
+//! The steps in which the file is written, in order: [`quorate_core::BackendWriter`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

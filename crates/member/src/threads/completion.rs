@@ -329,8 +329,8 @@ impl<A: 'static> Future for Waiting<A> {
 
 impl<A: 'static> Drop for Waiting<A> {
     fn drop(&mut self) {
-        // An error is ignored, because the thread-local state is already dropped if the runtime shuts down while
-        // requests wait.
+        // An error means that the runtime is shutting down and has already dropped the thread-local state, so there is
+        // no slot to release.
         let slot = self.slot;
         let _outcome = self.awaiting.try_with(|cell| cell.with(|awaiting| awaiting.release(slot)));
     }

@@ -8,11 +8,11 @@
 //! thread is idle, a thread with an urgent input runs the driver itself ([`RunInline`]): the network thread with a
 //! peer's message, the log thread after a sync, and a connection thread with the only request in progress. Each of
 //! these runs saves two context switches. A lock allows only one thread at a time to run the driver, and every input is
-//! taken from the queue under that lock, so inputs of one source keep their order.
+//! taken from the queue under that lock, so inputs from one source keep their order.
 //!
 //! If only a few entries were committed, the thread that runs the driver also runs the applier, after it has released
-//! the driver ([`ApplierHandle::run_or_wake`]). The driver's own thread does so only if there is no other voter,
-//! because applying entries could delay its ticks.
+//! the driver ([`ApplierHandle::run_or_wake`]). The driver's own thread does so only if there is no other voter:
+//! otherwise applying entries could delay the ticks on which elections and heartbeats depend.
 //!
 //! If this member is the only voter, the driver's thread writes the log between effects, because no peer has to be
 //! served during the write. When another voter joins, the log moves to its own thread.
@@ -20,7 +20,7 @@
 //! # Bounds
 //!
 //! At most [`REQUESTS_QUEUED_MAX`](crate::threads::channels::REQUESTS_QUEUED_MAX) requests wait in the queue. Further
-//! requests are refused. `admission` bounds the total number of requests, in the queue and after it. Reports of the
+//! requests are refused. `admission` bounds the total number of requests, in the queue and after it. Reports from the
 //! other threads use the same queue. The number of reports is bounded by the work given to those threads. The driver
 //! never waits for the log thread's disk writes. `node` bounds the number and the bytes of these writes.
 
@@ -118,7 +118,7 @@ impl SharedDriver {
         driver.expect("only this thread ends the driver").close();
     }
 
-    /// Runs the driver on its own thread. Returns the latest time of the next turn, or `None` after a stop.
+    /// Runs the driver on its own thread. Returns the time by which the driver must run again, or `None` after a stop.
     fn take_turn(&self, run: impl FnOnce(&mut Driver)) -> Option<Instant> {
         let mut slot = self.driver.lock();
         let driver = slot.as_mut().expect("no thread has panicked while it ran the driver");
@@ -149,8 +149,8 @@ impl RunInline for SharedDriver {
         let Some(mut driver) = slot.take() else { return false };
         let led = driver.leads();
         driver.run_queued(&self.inputs);
-        // The driver's thread must wake to close the log, or because the next tick is earlier than the tick until which
-        // the thread sleeps.
+        // The driver's thread must wake if the log is to be closed. It must also wake after a change of leadership,
+        // because the next tick may then be earlier than the time until which the thread sleeps.
         let has_to_wake = driver.stopping || led != driver.leads();
         let has_queued = std::mem::take(&mut driver.has_queued_entries);
         *slot = Some(driver);
@@ -241,8 +241,8 @@ impl Driver {
         let has_come = !batch.is_empty();
         self.take_batch(&mut batch, inputs);
         self.batch = batch;
-        // The applier does not report the applied index, because each report would wake this thread. Reading the index
-        // at every tick is often enough.
+        // The applier does not report the applied index, because each report would wake this thread. It is sufficient
+        // to read the index at every tick.
         self.consensus.notice_applied(self.neighbours.member_status.applied());
         if let Some(delay) = self.ticks.take(self.now, has_come, self.leads()) {
             self.notice_delay(delay);
@@ -376,7 +376,7 @@ impl Driver {
         self.consensus.end_batch();
     }
 
-    /// Processes one input. Returns whether it was a client's request.
+    /// Processes one input. Returns whether the input was a client's request.
     fn take(&mut self, input: Input) -> bool {
         let event = match input {
             Input::Propose(proposal, accepted) => {

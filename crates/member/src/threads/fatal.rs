@@ -31,7 +31,7 @@ pub enum End {
 pub struct Fatal {
     /// The operation that failed.
     pub task: &'static str,
-    /// The error of that operation.
+    /// The error that the operation returned.
     pub error: Arc<dyn Error + Send + Sync>,
 }
 
@@ -60,7 +60,7 @@ impl FaultReports {
         self.end(End::Fault(Fatal { task, error: Arc::new(error) }));
     }
 
-    /// Reports that log entries were lost, in this member's log or in the cluster. Consensus detects this.
+    /// Reports that log entries were lost, either by this member or by the rest of the cluster. Consensus detects this.
     pub fn report_log_fault(&self, fault: LogFault) {
         self.end(End::LogFault(fault));
     }

@@ -1,5 +1,5 @@
-//! Log lines about limits: at startup, the configured limits and a warning about unwise values; later, the limits that
-//! are reached.
+//! Log lines about limits: the configured limits at startup, with a warning about unwise values, and later each limit
+//! that is reached.
 
 use quorate_state::quota::Quota;
 

@@ -107,7 +107,7 @@ impl MemberStatus {
         self.committed() > self.applied() + count_max
     }
 
-    /// Returns the leadership as this member knows it.
+    /// Returns the leadership as last published by this member's driver.
     pub fn state(&self) -> LeadershipState {
         **self.state.load()
     }
@@ -129,8 +129,8 @@ impl MemberStatus {
         self.state().leads()
     }
 
-    /// Subscribes to whether this member refuses writes: it leads without space for its backend file, and no other
-    /// member can lead.
+    /// Subscribes to a flag that is true while this member refuses writes, because it leads without disk space for its
+    /// backend file and no other member can lead.
     pub(crate) fn refuses_writes(&self) -> watch::Receiver<bool> {
         self.refuses_writes.subscribe()
     }

@@ -1,8 +1,8 @@
 //! The threads of a member, the channels between them, and the state that they share with requests and duties.
 //!
 //! `driver` runs consensus, `persist` writes the log, `applier` runs the state machine, and `committer` writes the
-//! backend file. The threads communicate through `channels` and do not import each other. Connection runtimes wait for
-//! outcomes in `completion`.
+//! backend file. The threads communicate through `channels`, and their modules do not import each other. Connection
+//! runtimes wait for outcomes in `completion`.
 //!
 //! # Not here
 //!

@@ -14,7 +14,7 @@ use crate::threads::completion::{self, AwaitingCell, CompletionQueue};
 pub(crate) enum Outcome {
     /// The request went through the log, and was applied or refused.
     Applied(Box<Answer>),
-    /// The awaited event has happened: a read barrier has passed, and its index is applied.
+    /// The awaited index is applied. For a linearizable read, this is the index of a read barrier that has passed.
     Ready,
     /// The membership change went through the log, and was applied or refused.
     ConfChange(Result<(), MembershipRefusal>),

@@ -8,7 +8,7 @@
 //!
 //! # Not here
 //!
-//! The order of the steps by which the log is written: [`quorate_core::Log`].
+//! The steps in which the log is written, in order: [`quorate_core::Log`].
 
 use std::io;
 use std::sync::Arc;
@@ -215,7 +215,7 @@ fn serve(
             }
         }
         sync(&mut writer)?;
-        // Most writes leave enough space prepared, and the thread then sleeps until the next write.
+        // After most writes, enough space is still preallocated, so the thread sleeps until the next write.
         is_prepared = !writer.needs_preparation();
     }
 }

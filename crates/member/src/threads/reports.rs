@@ -1,4 +1,4 @@
-//! Reports of the transport, which become inputs of the driver.
+//! Reports from the transport, which become inputs of the driver.
 
 use quorate_peer::{Consensus, OtherOrigin, Received};
 use quorate_raft::{MemberId, SnapshotOutcome};

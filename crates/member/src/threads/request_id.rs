@@ -30,7 +30,7 @@ impl RequestIds {
         Ok(Self::from(member_id, u64::from_le_bytes(random)))
     }
 
-    /// Creates a generator. The counter of its first id is one more than the low 48 bits of `random`.
+    /// Creates a generator. In the first id, the counter is `random + 1`, reduced to 48 bits.
     fn from(member_id: u64, random: u64) -> Self {
         Self { member: member_id << COUNTER_BITS, counter: AtomicU64::new(random) }
     }

@@ -25,7 +25,7 @@ impl SweepMark {
         len >= self.0
     }
 
-    /// Sets the mark after a sweep that left `len` completers in the list.
+    /// Sets the length at which the list is swept next, after a sweep that left `len` completers in it.
     pub(crate) fn set_after(&mut self, len: usize) {
         self.0 = (2 * len).max(SWEEP_MIN);
     }

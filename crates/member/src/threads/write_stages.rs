@@ -76,7 +76,7 @@ impl WriteStages {
             if batch.stages.committed.is_some() {
                 break;
             }
-            // If only part of a batch is committed, the whole batch receives the time of that part.
+            // If only part of a batch is committed, the commit time of that part is recorded for the whole batch.
             if batch.first <= last {
                 batch.stages.committed = Some(now);
             }

@@ -10,7 +10,8 @@
 //! # Bounds
 //!
 //! Hashing reads the whole keyspace once, on a separate thread, and keeps no copy. At most one compaction waits to be
-//! hashed. While it waits, the pages that it replaced stay allocated. Further compactions are not hashed.
+//! hashed. While it waits, the pages that it replaced stay allocated. Compactions accepted during that time are not
+//! hashed.
 //!
 //! # Not here
 //!
@@ -169,7 +170,7 @@ async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
     Ok(finding)
 }
 
-/// Returns whether a quorum of the other members contradicts this member.
+/// Returns whether a quorum of the other members agrees on a state that differs from this member's state.
 fn is_contradicted(handles: &Handles, held: &HashKv, answers: &[(u64, Answer)]) -> bool {
     matches!(own::verdict(handles, held, answers), Verdict::Bad { .. })
 }

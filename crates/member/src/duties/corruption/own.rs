@@ -1,10 +1,10 @@
 //! A member's check of its own state against a quorum of the other members (`--rebuild-corrupt-member`).
 //!
-//! [`watch_own_state`] checks periodically, and while an alarm names this member or no particular member. If this
-//! member's state differs from the state of a quorum of the others twice in a row, this member stops serving
-//! ([`crate::threads::fatal::End::Rebuild`]), and the server fetches the state again. Once the fetched state is found
-//! to be sound, an earlier alarm against this member is disarmed. [`is_held_by_quorum`] checks a fetched state before
-//! the member uses it.
+//! [`watch_own_state`] checks periodically, if a period is set, and repeatedly while an alarm names this member or no
+//! particular member. If this member's state differs from the state of a quorum of the others twice in a row, this
+//! member stops serving ([`crate::threads::fatal::End::Rebuild`]), and the server fetches the state again. Once the
+//! fetched state is found to be sound, an earlier alarm against this member is disarmed. [`is_held_by_quorum`] checks a
+//! fetched state before the member uses it.
 //!
 //! # Invariants
 //!
@@ -40,8 +40,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// check reads the whole keyspace.
 const ACCUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// Number of consecutive checks that must find a difference. A brief difference is ignored, because the hashes of etcd
-/// members can differ for a moment during compactions.
+/// Number of consecutive checks that must find a difference before the member stops. A brief difference is ignored,
+/// because the hashes of etcd members can differ for a moment during compactions.
 const FINDINGS_MIN: u32 = 2;
 
 /// Returns whether a quorum of voters has the state with this hash. The member that is to receive the state is not
@@ -58,7 +58,7 @@ pub async fn is_held_by_quorum(
 }
 
 /// Checks this member's state periodically if `period` is given, and repeatedly while an alarm names this member or no
-/// particular member. `was_rebuilt` is true if the state was recently fetched again.
+/// particular member. `was_rebuilt` is true if this member's state was recently replaced by another member's state.
 pub async fn watch_own_state(
     handles: Arc<Handles>,
     period: Option<Duration>,

@@ -1,9 +1,9 @@
 //! Compares a restored member with members that do not publish the origin of their state, such as etcd members, before
 //! the restored member serves clients.
 //!
-//! When the states are compared, the restored member has joined consensus and has applied the committed entries. If the
-//! other members were not restored from the same snapshot, this member has applied their log to a different state, so
-//! the revisions or the hashes differ.
+//! By the time the states are compared, the restored member has joined consensus and has applied the committed entries.
+//! If the other members were not restored from the same snapshot, this member has applied their log to a different
+//! state, so the revisions or the hashes differ.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::Handles;
 use quorate_state::mvcc::HashKv;
 use quorate_telemetry::log;
 
-/// Maximum number of attempts to compare states with a member that does not answer or that compacts in the meantime.
+/// Maximum number of attempts to compare states with a member that does not answer, or that compacts its keyspace
+/// during the comparison.
 const ATTEMPTS: usize = 10;
 
 /// The parameters of a request for a member's hash at its newest revision.

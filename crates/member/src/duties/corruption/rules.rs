@@ -9,7 +9,7 @@ use quorate_state::mvcc::HashKv;
 
 use super::survey::Answer;
 
-/// The member id of an alarm if the corrupt member cannot be identified.
+/// The member id in an alarm if the corrupt member cannot be identified.
 pub(super) const ANY_MEMBER: u64 = 0;
 
 /// The leader's hashes from before and after the other members were queried.

@@ -1,4 +1,4 @@
-//! Requests the hashes of the other members, with `GET /members/hashkv` on the peer port of each.
+//! Requests the hashes of the other members, with `GET /members/hashkv` on each member's peer port.
 
 use std::time::Duration;
 

@@ -62,7 +62,7 @@ fn connected_count(voters: &[Voter]) -> usize {
 }
 
 /// Checks the addition of a voter or a learner. A cluster with a single voter may always grow once that voter has
-/// started, because a restored cluster starts with one member.
+/// started: otherwise a restored cluster, which starts with one member, could never be extended.
 pub(super) fn check_addition(voters: &[Voter], as_learner: bool) -> Result<(), Danger> {
     let is_alone = voters.len() == 1;
     let started = started_count(voters);

@@ -207,7 +207,7 @@ impl Membership {
     }
 }
 
-/// Parses peer URLs. The URLs are kept as given, except that surrounding blanks are removed.
+/// Parses peer URLs. The URLs are kept as given, except that leading and trailing whitespace is removed.
 fn parse_urls(texts: &[String]) -> Result<Vec<String>, RequestError> {
     if texts.is_empty() {
         return Err(RequestError::BadMemberUrls);

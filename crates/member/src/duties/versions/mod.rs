@@ -33,7 +33,7 @@ use quorate_version::QUORATE_VERSION;
 /// Interval at which versions are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(4);
 
-/// Maximum time for which a starting member waits for the cluster version.
+/// Maximum time that a starting member waits for the cluster version.
 const SETTLING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// If this member leads, sets the cluster version to the newest version that all members support, after its election

@@ -47,8 +47,8 @@ pub(super) fn next_step(
 
 /// Returns the old and the new cluster version if a rise is expected, and `None` otherwise. The old version is the
 /// directory's version (`cluster`). The new version is this member's version (`own`), which is the older version if an
-/// operator holds the cluster version. A cluster version below the version of the oldest supported file is ignored.
-/// Such a version was set because not all founding members had answered, so no operator needs to return to it.
+/// operator holds the cluster version. A cluster version that is older than the oldest supported file version is
+/// ignored. It was set because not all founding members had answered, so no operator needs to return to it.
 pub(super) fn expected_rise(
     cluster: Option<Version>,
     own: Version,

@@ -1,4 +1,4 @@
-//! Requests the versions of all members, with `GET /version` on the peer port of each.
+//! Requests the versions of all members, with `GET /version` on each member's peer port.
 
 use std::time::Duration;
 
