@@ -34,12 +34,12 @@ pub enum CallError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The connection was closed, or the peer did not answer in HTTP.
+    /// The connection was closed, or the peer's answer was not valid HTTP.
     #[error("{url}: {source}")]
     Http {
         /// The URL of the call.
         url: String,
-        /// The error of the HTTP library.
+        /// The error from the HTTP library.
         source: hyper::Error,
     },
     /// The response is longer than the limit.
@@ -55,7 +55,7 @@ pub enum CallError {
     Body {
         /// The URL of the call.
         url: String,
-        /// The error of the HTTP library.
+        /// The error from the HTTP library.
         reason: String,
     },
     /// The call did not complete within its timeout.
@@ -99,7 +99,7 @@ impl Call {
         }
     }
 
-    /// Makes the call. Returns every complete response, including one with an error status.
+    /// Makes the call. Any complete response is returned as `Ok`, even if its status is an error.
     pub async fn send(self, dialer: &Dialer) -> Result<Response<Bytes>, CallError> {
         let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
         match tokio::time::timeout(timeout, self.send_without_timeout(&url, dialer)).await {
@@ -128,7 +128,7 @@ impl Call {
         let opening = async {
             let target = target(&url, &self.base)?;
             let (mut sender, connection) = connect(dialer, &target, &url).await?;
-            // The reader of the body also receives the errors of the connection, so this task ignores them.
+            // The reader of the body also receives connection errors, so this task ignores them.
             tokio::spawn(async move { drop(connection.await) });
             let request = self.request(&url, target.authority())?;
             let http = |source| CallError::Http { url: url.clone(), source };
@@ -185,7 +185,7 @@ impl Call {
             }
         }
         let (mut sender, connection) = connect(dialer, &target, url).await?;
-        // The caller that waits for the response also receives the errors of the connection, so this task ignores them.
+        // The caller that waits for the response also receives connection errors, so this task ignores them.
         tokio::spawn(async move { drop(connection.await) });
         let answer = self.exchange(url, authority, &mut sender).await?;
         pool.put(self.base, sender);
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// Answers one connection with these bytes. Returns the request.
+    /// Accepts one connection and sends these bytes as the response. Returns the request.
     async fn answer(listener: tokio::net::TcpListener, bytes: &'static [u8]) -> Vec<u8> {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut asked = vec![0; 4096];

@@ -65,7 +65,7 @@ pub(crate) enum PostError {
     Status(StatusCode),
 }
 
-/// Parses the URL. Fails if this member cannot connect to such a URL.
+/// Parses a peer URL. Fails if the URL is invalid or has an unsupported scheme.
 pub(crate) fn target(url: &str) -> Result<Target, DialError> {
     Target::of(url).ok_or_else(|| DialError::Url { url: url.to_owned() })
 }
@@ -103,14 +103,13 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
         let (stream, authority) = connect(local, url, Some(timeout)).await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         local.runtime.spawn(async move {
-            // The caller that waits for the response also receives the errors of the connection, so this task ignores
-            // them.
+            // The caller that waits for the response also receives connection errors, so this task ignores them.
             drop(connection.await);
         });
         Ok(Self { sender, authority, url: url.to_owned() })
     }
 
-    /// Returns whether the connection is open and leads to this URL.
+    /// Returns whether the connection is open and was made to this URL.
     pub(crate) fn is_open_to(&self, url: &str) -> bool {
         self.url == url && !self.sender.is_closed()
     }

@@ -34,7 +34,7 @@ enum Place {
 }
 
 impl Target {
-    /// Parses a URL. Returns `None` if it is invalid.
+    /// Parses a URL. Returns `None` if the URL is invalid.
     pub(crate) fn of(url: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
         let (is_secured, default_port) = match scheme {

@@ -12,8 +12,8 @@
 //!
 //! # Guarantees
 //!
-//! * A decoder that has received all output of one encoder returns the same messages, regardless of how the bytes are
-//!   split into reads.
+//! * A decoder that has received all output of one encoder returns exactly the encoded messages, regardless of how the
+//!   bytes are split into reads.
 //! * A decoder buffers only received bytes. It allocates no memory for an announced length, and refuses frames longer
 //!   than [`FRAME_BYTES_MAX`].
 //! * Payloads are slices of the decoder's buffer, which is filled without gaps. Slices of the connection's buffer would

@@ -8,8 +8,8 @@ use quorate_raft::Message;
 use crate::frame::{Decoder, Encoder, FrameError, StreamKind};
 use crate::wire;
 
-/// Decodes arbitrary bytes as a message and compares the result with the generated decoder's. Also checks that
-/// encoding and decoding leave the message unchanged.
+/// Decodes arbitrary bytes as a message and compares the result with the result of the generated decoder. Also checks
+/// that encoding and decoding leave the message unchanged.
 pub fn message(data: &[u8]) {
     let data = Bytes::copy_from_slice(data);
     let decoded = wire::decode_message(&data);

@@ -2,9 +2,9 @@
 //!
 //! A member opens both streams of every peer and reopens them after failures. It makes at most one attempt per
 //! [`REDIAL_INTERVAL`], plus a few faster attempts just after a stream has broken, and switches to the next URL after
-//! each failure. All complete messages of one read form a batch. A peer sends data at least three times per read
-//! timeout. If it is silent for a whole timeout, the stream is reopened. If a stream has broken and every URL refuses
-//! connections, the peer is reported to the consensus core as gone.
+//! each failure. All complete messages that are received in one read form a batch. A peer sends data at least three
+//! times per read timeout. If it is silent for a whole timeout, the stream is reopened. If a stream has broken and
+//! every URL refuses connections, the peer is reported to the consensus core as gone.
 //!
 //! # Not here
 //!
@@ -43,7 +43,8 @@ const REDIAL_INTERVAL: Duration = Duration::from_millis(100);
 const REDIAL_INTERVAL_NONSENSE: Duration = Duration::from_secs(1);
 
 /// Minimum time between two attempts while the peer's process may be exiting. The host of an exiting process still
-/// accepts connections for a moment. The interval is short, so that the refusal that follows is noticed soon.
+/// accepts connections for a moment. The interval is short, so that this member soon notices when the host refuses
+/// connections.
 const REDIAL_INTERVAL_SUSPECTED: Duration = Duration::from_millis(10);
 
 /// Approximate maximum size of a batch. Further messages go into the next batch.
@@ -306,7 +307,7 @@ impl Stream {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, ReadError>> {
         loop {
             if !self.is_connection_done && Pin::new(&mut self.connection).poll(cx).is_ready() {
-                // The error of the connection is ignored here, because reading the body returns the error too.
+                // The connection error is ignored here, because reading the body returns the same error.
                 self.is_connection_done = true;
             }
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {

@@ -39,7 +39,7 @@ pub(crate) struct KnownMembers {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The members in the applied membership, or as learned at startup.
+    /// The members in the applied membership, and the members that were learned at startup.
     members: HashSet<MemberId>,
     /// The removed members. Their ids are never reused.
     removed: HashSet<MemberId>,

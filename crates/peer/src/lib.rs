@@ -28,8 +28,8 @@
 //!
 //! `transport` is the interface for the rest of the member, and `service` answers the requests to the peer port; both
 //! work on the `table` of peers. `known_members` and `proposal` filter the messages and proposals that reach the core.
-//! `call` and `pool` make requests for other parts of the member; `dialer` connects. Imports between modules have no
-//! cycles.
+//! `call` and `pool` make requests for other parts of the member; `dialer` connects. There are no cyclic imports
+//! between the modules.
 //!
 //! # Not here
 //!

@@ -137,7 +137,7 @@ impl Local {
         });
     }
 
-    /// Passes on a snapshot message whose database is stored.
+    /// Passes a snapshot message, whose database is already stored, to the consensus core.
     pub(crate) async fn deliver_snapshot(&self, message: Message) {
         let bytes = message.snapshot.as_ref().map_or(0, |snapshot| snapshot.data.len());
         let received = self.backlog.admit(vec![message], bytes).await;

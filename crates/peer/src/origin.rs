@@ -1,11 +1,11 @@
 //! Tracks the origin of a member's state, and refuses members with a different origin.
 //!
-//! A data directory restored from a snapshot has the same member and cluster ids as the cluster that it is meant for,
-//! if the cluster token is the same. If such a member connected to members that were not restored from the same
-//! snapshot, it would join their cluster with a different state, and nothing in the log would reveal that. Therefore
-//! requests and responses between members carry the sender's origin in a Quorate-specific header: the restore mark in
-//! the backend file, or `never`. etcd members ignore the header and do not send it. A member without any state has no
-//! origin yet and is compatible with every origin.
+//! If the peer URLs and the cluster token are unchanged, a data directory that is restored from a snapshot has the same
+//! member id and cluster id as the directory that it replaces. If such a member connected to members that were not
+//! restored from the same snapshot, it would join their cluster with a different state, and nothing in the log would
+//! reveal that. Therefore requests and responses between members carry the sender's origin in a Quorate-specific
+//! header: the restore mark in the backend file, or `never`. etcd members ignore the header and do not send it. A
+//! member without any state has no origin yet and is compatible with every origin.
 //!
 //! # Invariants
 //!

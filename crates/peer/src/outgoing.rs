@@ -243,7 +243,8 @@ impl Outgoing {
         is_stuck && self.detach().was_attached
     }
 
-    /// Returns whether messages are queued, or taken by a connection that may not have accepted all of them.
+    /// Returns whether any messages are queued, or have been taken by a connection that may not have accepted all of
+    /// their bytes yet.
     pub(crate) fn has_unsent(&self) -> bool {
         let state = self.state.lock();
         state.has_unsent || !state.messages.is_empty()
@@ -298,8 +299,8 @@ impl Outgoing {
         Ended { was_attached: true, lost_any: has_unsent || !messages.is_empty() }
     }
 
-    /// Moves queued messages of about [`CHUNK_BYTES`] into `batch`. Returns `None` if the attachment has
-    /// ended.
+    /// Moves queued messages with a total size of about [`CHUNK_BYTES`] into `batch`. Returns `None` if the attachment
+    /// has ended.
     fn take(&self, attachment: u64, batch: &mut VecDeque<Message>, cx: &Context<'_>) -> Option<()> {
         let mut state = self.state.lock();
         if state.attached != Some(attachment) {

@@ -111,8 +111,8 @@ impl Peer {
     /// the streams that must be flushed after the whole batch is queued.
     pub(crate) fn send(self: &Arc<Self>, message: Message, woken: &mut Vec<Woken>) -> bool {
         let kind = message.kind;
-        // Consensus sends no more appends after the loss is reported. A stuck append stream is therefore detected here,
-        // when a heartbeat is sent.
+        // Once a lost append is reported, consensus sends the peer no more appends, so no append would reveal a stuck
+        // append stream. It is therefore detected here, when a heartbeat is sent.
         if kind == MessageKind::Heartbeat && self.append.give_up_if_stuck() {
             self.note_stuck(StreamKind::Append);
         }

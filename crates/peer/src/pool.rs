@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 /// Maximum number of idle connections to one address.
 const IDLE_MAX: usize = 32;
 
-/// Maximum time for which a connection may be idle.
+/// Maximum idle time of a pooled connection.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The sending side of a connection, which a separate task drives. Dropping this value closes the connection.

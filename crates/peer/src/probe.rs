@@ -47,7 +47,7 @@ impl Pace {
     }
 }
 
-/// Maximum clock difference that is not logged.
+/// Clock difference above which a warning is logged.
 const CLOCK_DRIFT_MAX: Duration = Duration::from_secs(1);
 
 /// The kind of probe.

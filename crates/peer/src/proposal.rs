@@ -21,7 +21,7 @@ pub(crate) enum Unfit {
     ChangeV2,
 }
 
-/// Checks that any member of this version can apply the entry.
+/// Checks that every member that runs this version can apply the entry.
 pub(crate) fn check(entry: &Entry) -> Result<(), Unfit> {
     match entry.kind {
         EntryKind::Normal if entry.data.is_empty() => {}

@@ -111,7 +111,7 @@ impl Service {
         answer
     }
 
-    /// Passes on a message if it is for the consensus core. `bytes` is its size as received.
+    /// Passes a message to the consensus core, unless it must be refused or dropped. `bytes` is its size as received.
     async fn process(&self, message: Message, bytes: usize) -> Response<PeerBody> {
         let local = &self.local;
         let from = local.label(message.from, UNKNOWN_SENDER);
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(slow, Ok(SMALL_BODY_BYTES + 1 + 60 * 4_000));
     }
 
-    /// Returns the number of seconds for reading this many bodies, which all start at the same time and take ten
+    /// Returns how many seconds it takes to read this many bodies, which all start at the same time and take ten
     /// seconds each.
     async fn time_of(count: usize) -> u64 {
         let places = Arc::new(Semaphore::new(LARGE_BODIES_MAX));

@@ -25,7 +25,7 @@ const HEADER_BYTES_MAX: usize = 1024;
 /// The settings of this member and of the other members.
 #[derive(Debug)]
 pub(crate) struct SharedSettings {
-    /// Names and values. They never contain the header's separators.
+    /// Names and values, which never contain the header's separators.
     own: Vec<(&'static str, String)>,
     /// Settings that other members need to know but that may differ between members.
     announced: Vec<(&'static str, String)>,

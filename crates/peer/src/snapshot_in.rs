@@ -95,8 +95,8 @@ pub(crate) enum SaveError {
     Refused(Refused),
 }
 
-/// Creates the store for received images. They are numbered from the current time, so that no earlier process
-/// has used the same numbers.
+/// Creates the store for received images. The images are numbered from the current time, so that no earlier process has
+/// used the same numbers.
 pub(crate) fn depot(disk: Arc<dyn Disk>, dir: &Path) -> Depot {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Depot::new(disk, dir, u64::try_from(now.as_nanos()).unwrap_or(0))
@@ -186,7 +186,7 @@ async fn take_in(
 /// Maximum pause between two pieces.
 const REST_MAX: Duration = Duration::from_millis(50);
 
-/// Stores an image. Returns its length and the message for consensus.
+/// Stores an image. Returns the length of the image and the message for consensus.
 async fn save(
     local: &Local,
     depot: &Arc<Depot>,
@@ -218,8 +218,8 @@ async fn save(
                 }
             })
             .await?;
-        // After each piece, the disk and the CPU stay free for as long as the piece took to write, so that receiving a
-        // snapshot does not disturb clients.
+        // After each piece, this task pauses for as long as the write took, so that the disk and the CPU can serve
+        // clients while a snapshot is received.
         tokio::time::sleep(writing.elapsed().min(REST_MAX)).await;
     }
     let bytes = arriving.bytes();

@@ -6,8 +6,8 @@
 //! The table holds at most [`REMOTES_MAX`] remotes. When the table is full, a new remote replaces the remote that has
 //! been silent longest, provided that the silence has lasted at least [`REMOTE_QUIET_MIN`]. Remotes that are confirmed
 //! as members are replaced only if all remotes are confirmed, because otherwise active unknown senders could replace a
-//! member that is unreachable for a while. If no remote can be replaced, the new sender is not added until it sends
-//! another request.
+//! member that is unreachable for a while. If no remote can be replaced, the new sender is not added. Each further
+//! request from that sender is another attempt.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,8 +26,7 @@ use quorate_telemetry::log;
 /// Maximum number of remotes.
 const REMOTES_MAX: usize = 64;
 
-/// Minimum time for which a remote must be silent before it may be replaced. A lagging member requests streams more
-/// often than that.
+/// How long a remote must be silent before it may be replaced. A lagging member requests streams more often than that.
 const REMOTE_QUIET_MIN: Duration = Duration::from_secs(10);
 
 /// The peers and remotes of this member.

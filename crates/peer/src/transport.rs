@@ -54,9 +54,9 @@ pub struct Parts {
     pub dialer: Dialer,
     /// The election timeout.
     pub election_timeout: Duration,
-    /// Maximum time for which a peer may send nothing during a read.
+    /// Maximum time that a read waits for data from a peer.
     pub read_timeout: Duration,
-    /// Maximum time for which a peer may accept nothing during a write.
+    /// Maximum time that a write waits for a peer to accept data.
     pub write_timeout: Duration,
     /// The receiver of the transport's reports.
     pub consensus: Arc<dyn Consensus>,

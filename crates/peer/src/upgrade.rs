@@ -1,4 +1,4 @@
-//! A connection to a server's peer port that leaves HTTP for another protocol.
+//! A connection to a server's peer port that switches from HTTP to another protocol.
 //!
 //! # Not here
 //!

@@ -164,7 +164,7 @@ fn put_bytes(number: u32, bytes: &[u8], out: &mut BytesMut) {
     }
 }
 
-/// Decodes a message. Its byte fields are slices of `bytes`.
+/// Decodes a message, whose byte fields are slices of `bytes`.
 pub(crate) fn decode_message(bytes: &Bytes) -> Result<Message, WireError> {
     let mut message = Message::default();
     for field in Fields::new(bytes) {

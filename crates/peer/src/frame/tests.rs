@@ -171,8 +171,8 @@ proptest! {
 
     #[test]
     fn encoded_runs_of_appends_are_decoded(
-        // The leader's appends: the number of entries, the index to which the next append jumps, if it does, and the
-        // term.
+        // Each of the leader's appends: the number of its entries, the index (if any) to which the next append jumps,
+        // and the term.
         steps in vec((0..4_u64, proptest::option::weighted(0.2, 0..50_u64), 1..3_u64), 1..20),
         piece in 1..100_usize,
     ) {

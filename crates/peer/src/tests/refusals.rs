@@ -221,7 +221,7 @@ fn messages_from_unknown_senders_are_dropped() {
         )));
         assert_eq!(known.of(from), Sender::Unknown);
     }
-    // A stream of a known sender cannot deliver messages of an unknown sender either.
+    // A known sender's stream cannot deliver messages from an unknown sender either.
     let mixed = vec![heartbeat(9, 1), heartbeat(1, 1), heartbeat(2, 1)];
     block_on(one.peers.local.deliver(mixed, 1));
     assert_eq!(one.receive(1), [heartbeat(1, 1)]);
