@@ -31,7 +31,7 @@ use crate::bootstrap::Booted;
 use crate::restored::Proof;
 use crate::{expiry, restored, transport};
 
-/// Maximum time for which a request waits for the applier to catch up.
+/// Maximum time that a request waits for the applier to catch up.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Duration above which applying an entry is logged as slow, unless a flag sets another limit.
@@ -136,7 +136,7 @@ pub(crate) fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Adds this member to the other members, if bootstrap has found any. Otherwise returns an empty list.
+/// Returns the other members together with this member, or an empty list if bootstrap has not found any other members.
 fn with_own(mut members: Vec<Member>, identity: &Identity, config: &Config) -> Arc<[Member]> {
     if !members.is_empty() {
         let urls = config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect();

@@ -15,7 +15,8 @@
 //! # Invariants
 //!
 //! * A member that refuses to start leaves its directory unchanged, except that missing files may have been created.
-//! * A member whose id has already been used does not start without its log, unless all other members are removed.
+//! * A member whose id has already been used does not start without its log. If its log has lost entries, it starts
+//!   only with `--force-new-cluster`, which removes all other members.
 //!
 //! # Not here
 //!

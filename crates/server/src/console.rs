@@ -70,7 +70,7 @@ fn endpoints(config: &Config) -> Vec<String> {
     endpoints
 }
 
-/// Returns the TLS settings of connections to the members. The trusted CAs come from the client flags or, if these
+/// Returns the TLS settings for connections to the members. The trusted CAs come from the client flags or, if these
 /// flags name none, from the peer flags. This member's certificate is used if members require one.
 fn transport(client: &Flags, peer: &Flags) -> Transport {
     let authorities = [&client.trusted_ca_file, &peer.trusted_ca_file];
@@ -84,7 +84,8 @@ fn transport(client: &Flags, peer: &Flags) -> Transport {
         cacert,
         cert,
         key,
-        // With `--auto-tls`, each member has a certificate that only the member itself trusts.
+        // With `--auto-tls`, each member has a certificate that only the member itself trusts, so the console accepts
+        // any certificate.
         trusts_all: client.auto_tls && client.is_empty(),
         ..Transport::default()
     }

@@ -1,5 +1,5 @@
-//! Decides whether a fault means that the backend file is damaged, so that its content would be invalid at the next
-//! attempt as well.
+//! Decides whether a fault means that the backend file itself is damaged. In that case, its content would still be
+//! invalid after a restart.
 //!
 //! # Not here
 //!

@@ -55,7 +55,7 @@ pub(crate) fn register_callbacks(
     });
 }
 
-/// Returns the use of the limits that do not depend on the data store. The other figures are zero.
+/// Returns the use of the limits that do not depend on the data store. All other fields are zero.
 pub(crate) fn sample_of_limits(
     admission: &Admission,
     passwords: &PasswordsLoad,

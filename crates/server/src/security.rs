@@ -200,7 +200,8 @@ fn dialer(
     let settings = ConnectorSettings {
         pair,
         protocols: protocols.clone(),
-        // With `--peer-auto-tls`, each member has a certificate that only the member itself trusts.
+        // With `--peer-auto-tls`, each member has a certificate that only the member itself trusts, so any certificate
+        // is accepted.
         check: ServerCheck::by(trust(flags), is_self_made),
         allowed: if is_self_made { Allowed::All } else { allowed(flags) },
         http2: false,

@@ -34,7 +34,7 @@ use crate::supervisor::{Stop, Supervisor};
 use crate::watchdog::Watchdog;
 use crate::{bootstrap, console, damage, expiry, metrics, scrape, start_line, tokens};
 
-/// Time for which a removed member keeps running before it stops.
+/// How long a removed member keeps running before it stops.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// Number of runtimes other than the client runtimes: the peer runtime, and the runtime that controls start and stop.
@@ -96,7 +96,7 @@ pub(crate) enum StartError {
     Engine(#[from] EngineStartError),
 }
 
-/// Runs a member, whose data is in files, until it ends. The debug pages show the arguments.
+/// Runs a member, whose data is in files, until it ends. The debug pages show `arguments`.
 pub(crate) fn run(
     config: &Config,
     arguments: &[String],
@@ -118,7 +118,8 @@ pub(crate) fn run(
     let observing = Observing::start(config, &metrics)?;
     let console = console::open(config)?;
     let booted = match bootstrap::boot(config, &disk, &security.dialer) {
-        // The member was removed earlier. This is not an error, so that a supervisor does not restart the member.
+        // The member was removed earlier. This is not reported as an error, so that a supervisor does not restart the
+        // member.
         Err(bootstrap::BootError::Refused(Refusal::Removed)) => {
             log_removal();
             return Ok(Ended::Removed);
@@ -258,8 +259,8 @@ fn note_bad_state(core: &Core, reason: &str) {
     }
 }
 
-/// Stops the threads. If consensus detects a log fault before the last thread ends, the fault is reported and the
-/// directory marked.
+/// Stops the threads. If consensus detects a log fault before the last thread ends, the fault is reported instead of
+/// the stop. Marks the directory if its log has lost entries.
 fn stop(ended: Ended, core: Core) -> Ended {
     let (disk, dirs, faults) = (Arc::clone(&core.disk), core.dirs.clone(), core.faults.clone());
     let member_id = core.handles.info.id();

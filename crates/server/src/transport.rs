@@ -61,12 +61,12 @@ pub(crate) fn start(
     Ok((Arc::new(runtimes), peers))
 }
 
-/// Returns the time for which a peer may send nothing during a read.
+/// Returns the maximum time that a read waits for data from a peer.
 pub(crate) fn read_timeout(config: &Config) -> Duration {
     config.raft_read_timeout.positive().unwrap_or(TIMEOUT)
 }
 
-/// Returns the time for which a peer may accept nothing during a write.
+/// Returns the maximum time that a write waits for a peer to accept data.
 pub(crate) fn write_timeout(config: &Config) -> Duration {
     config.raft_write_timeout.positive().unwrap_or(TIMEOUT)
 }

@@ -1,4 +1,4 @@
-//! Sends watchdog notifications to the init system, with systemd's notify protocol (sd_watchdog_enabled(3)).
+//! Sends watchdog notifications to the init system, over systemd's notify protocol (sd_watchdog_enabled(3)).
 //!
 //! If `WatchdogSec` is set in the unit, systemd restarts a member whose consensus makes no progress.
 
@@ -35,8 +35,7 @@ impl Watchdog {
         (is_meant && !limit.is_zero()).then_some(Self { socket_name, limit })
     }
 
-    /// Sends two notifications within each limit, provided that `is_alive`, called with the limit, returns true. Never
-    /// returns.
+    /// Sends two notifications within each limit, each only if `is_alive(limit)` returns true. Never returns.
     pub async fn keep(self, is_alive: impl Fn(Duration) -> bool) {
         let mut pause = tokio::time::interval(self.limit / 2);
         pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

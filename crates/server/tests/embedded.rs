@@ -52,7 +52,7 @@ fn put(port: u16, key: &'static str) {
     });
 }
 
-/// The tests of this file. The test runner starts a thread for each test, and the thread waits for its turn.
+/// The tests in this file. The test runner starts a thread for each test, and the thread waits for its turn.
 const TESTS: [&str; 4] = [
     "the_example_of_an_embedded_member_runs_twice",
     "two_members_in_one_process_are_independent",

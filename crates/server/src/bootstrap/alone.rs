@@ -19,7 +19,7 @@ use super::error::BootError;
 use quorate_member::Identity;
 use quorate_telemetry::log;
 
-/// The peer URL for a member that its own cluster does not list.
+/// The peer URL with which this member is added if its own cluster does not list it.
 const PEER_URL: &str = "http://localhost:2380";
 
 /// Drops the uncommitted entries, and appends and commits the removal of all other members.

@@ -73,7 +73,7 @@ struct Meeting<R> {
     size_key: String,
     members_prefix: String,
     own_key: String,
-    /// Half of the first pause after a failure.
+    /// Half of the pause after the first failure. Each further failure doubles the pause, up to a limit.
     pause: Duration,
     failures: u32,
 }

@@ -31,7 +31,7 @@ fn real_disk() -> Arc<dyn Disk> {
     Arc::new(RealDisk)
 }
 
-/// Creates the data directory that remains after a crash between the creation of the log and its first entries.
+/// Creates the data directory of a member that crashed after creating its log and before writing the first entries.
 fn begin_log(config: &Config, cluster_id: u64, member_id: u64) {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     dirs.prepare(&RealDisk).unwrap();

@@ -170,7 +170,7 @@ async fn on_blocking_thread<T: Send + 'static, F: Future<Output = Result<T, Engi
     blocking(move || runtime.block_on(operation())).await.map_err(request_error)
 }
 
-/// Converts an error of the engine to the error that a client receives.
+/// Converts an engine error into the error that the client receives.
 fn request_error(error: EngineError) -> RequestError {
     match error {
         EngineError::NoSequencer => RequestError::NoLeader,
@@ -227,7 +227,7 @@ impl DataStore for EngineStore {
 
     fn check_alive(&self) -> StoreResult<'_, ()> {
         StoreFuture::pending(async move {
-            // The status is read under the locks that every request needs.
+            // Reading the status takes the locks that every request needs, so this check blocks if requests block.
             let _status = self.engine.status();
             Ok(())
         })
@@ -261,7 +261,8 @@ impl DataStore for EngineStore {
     fn has_room(&self, cost: u64) -> bool {
         let status = self.engine.status();
         if status.sequencer_id != self.engine.server_id() {
-            // The size known to this server may be half a second old. The sequencer checks the forwarded write.
+            // The size known to this server may be half a second old, so the check is left to the sequencer, which
+            // receives the forwarded write.
             return true;
         }
         let quota = self.engine.published().quota;
@@ -372,8 +373,8 @@ impl DataStore for EngineStore {
     fn hash<'a>(&'a self, client: &'a Credentials) -> StoreResult<'a, u32> {
         StoreFuture::pending(async move {
             let (_, HashKv { hash, .. }) = self.hash_kv(client, 0).await?;
-            // The hash includes the number of applied requests. It thus also reflects changes to users, roles, leases
-            // and alarms, because every such change is a request.
+            // The hash includes the number of applied requests. Therefore, it also reflects changes to users, roles,
+            // leases and alarms, because every such change is a request.
             let index = self.engine.status().index;
             let [a, b, c, d, e, f, g, h] = index.to_be_bytes();
             Ok(hash ^ u32::from_be_bytes([a, b, c, d]) ^ u32::from_be_bytes([e, f, g, h]))

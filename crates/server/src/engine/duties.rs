@@ -31,8 +31,8 @@ const ROLE_LOOK: Duration = Duration::from_millis(500);
 /// Pause before history is read again after a failure.
 const HISTORY_RETRY: Duration = Duration::from_millis(500);
 
-/// Number of consecutive checks without a sequencer, one election timeout apart, after which streams that require a
-/// leader end. The number is the same as for a raft member.
+/// Number of consecutive checks that must find no sequencer before streams that require a leader are ended. The checks
+/// are one election timeout apart. The number is the same as for a raft member.
 const LEADERLESS_CHECKS_MAX: u32 = 3;
 
 type Duty = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -1,8 +1,8 @@
 //! The sending side of the connection between servers: requests to the sequencer, over its peer port.
 //!
-//! One connection leads to the current sequencer. All waiting requests are written together, and responses arrive in
-//! any order. The receiver executes each request as the user that the request names, so it admits only senders that
-//! know its secret (`frames`).
+//! A server has one connection to the current sequencer. All waiting requests are written together, and responses
+//! arrive in any order. The receiver executes each request as the user that the request names, so it admits only
+//! senders that know its secret (`frames`).
 //!
 //! # Invariants
 //!
@@ -258,8 +258,8 @@ async fn read_answers<R: AsyncRead + Unpin>(mut answers: Opener<R>, sent: &Sent)
     Ok(())
 }
 
-/// Writes frames until the link is replaced or the receiver accepts no more frames. Then waits for the end of the
-/// connection.
+/// Writes frames until another connection replaces this one or the receiver accepts no more frames. Then waits for the
+/// end of the connection.
 async fn write_frames<W: AsyncWrite + Unpin>(
     (mut writing, mut sealer): (W, Sealer),
     queue: &mut mpsc::Receiver<Job>,

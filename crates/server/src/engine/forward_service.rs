@@ -1,8 +1,8 @@
 //! The receiving side of the connection between servers: the service of the peer port.
 //!
-//! A sender upgrades its connection and proves that it knows this server's secret (`frames`). No other sender can send
-//! a frame, with or without TLS. The engine then executes the frame like any other request: it checks the user and the
-//! user's permissions when it applies the request, not when the frame arrives.
+//! A sender upgrades its connection and proves that it knows this server's secret (`frames`). Without this proof, no
+//! sender can send a frame, whether or not the connection uses TLS. The engine then executes the frame like any other
+//! request: it checks the user and the user's permissions when it applies the request, not when the frame arrives.
 //!
 //! # Bounds
 //!
@@ -58,7 +58,7 @@ struct Bounds {
     bytes: Arc<Semaphore>,
 }
 
-/// The permits that a received frame takes from the bounds.
+/// The permits that a received frame holds until it is answered.
 #[derive(Debug)]
 struct Permit {
     _frame: OwnedSemaphorePermit,

@@ -44,7 +44,7 @@ use crate::serving::serve_peer_port;
 use crate::supervisor::{Stop, Supervisor};
 use crate::{console, expiry, metrics, tokens};
 
-/// Maximum time for which a stopping server waits for the database.
+/// Maximum time that a stopping server waits for the database.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The running parts of a server.
@@ -60,7 +60,7 @@ struct Running {
     engine_runtimes: Arc<Runtimes>,
 }
 
-/// Runs a server until it is stopped. The debug pages show the arguments.
+/// Runs a server until it is stopped. The debug pages show `arguments`.
 pub(crate) fn run(
     config: &Config,
     url: &str,

@@ -21,7 +21,7 @@ const OWN: u64 = 5;
 const FIRST: u64 = 20;
 const SECOND: u64 = 40;
 
-/// Options with which a new segment starts after a few entries.
+/// Options for segments that contain only a few entries.
 fn small_segments() -> wal::Options {
     wal::Options {
         segment_bytes: 1000,

@@ -139,7 +139,7 @@ fn learners_beyond_the_limit_are_refused() {
 }
 
 /// Restarts a member with an election timeout of 1000 ticks, and ticks its node until the node campaigns. The node's
-/// writes take no time. Returns the node and the number of ticks.
+/// writes complete immediately. Returns the node and the number of ticks.
 fn campaigning(change: impl FnOnce(&mut Config)) -> (Node, u64) {
     let folder = tempfile::tempdir().unwrap();
     let timing = Config { heartbeat_interval_ms: 1, ..config(&folder) };
