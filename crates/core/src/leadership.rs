@@ -106,8 +106,8 @@ impl LeadershipState {
         let age_max = confirmed_millis_max(timeout);
         assert!(
             age_max <= extension_millis(timeout),
-            "a successor extends leases by at least as long as an old leader may renew them: otherwise leases would \
-             end early"
+            "a successor's extension covers the time in which an old leader may still renew leases: otherwise leases \
+             would expire early"
         );
         let is_recent = now.0.saturating_sub(self.confirmed_at.0) <= age_max;
         self.leads() && (self.is_alone || !self.gives_way && is_recent)

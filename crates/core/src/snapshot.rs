@@ -31,7 +31,7 @@ impl SnapshotOrder {
             V2Membership { members: members.clone(), cluster_version: versions.cluster() };
         assert!(
             index > LogIndex::ZERO,
-            "the index of a snapshot is above 0: otherwise its receiver would treat it as missing"
+            "the index of a snapshot is above 0: otherwise its receiver would treat the snapshot as missing"
         );
         let metadata = SnapshotMetadata { conf_state: configuration_of(members), index, term };
         Self(quorate_raft::Snapshot { data: membership.to_json().into(), metadata })

@@ -280,7 +280,7 @@ impl<T> StateMachine<T> {
     ) -> Result<Next, ApplyError> {
         assert!(
             self.installing.is_none(),
-            "no job runs while an image is installed: otherwise its changes would be lost with the replaced file"
+            "no job runs while an image is being installed: otherwise the job's changes would be lost with the old file"
         );
         match job {
             Job::Apply(entries) => self.apply(entries, now, outlet)?,

@@ -84,7 +84,7 @@ mod tests {
     struct Growing(#[source] io::Error);
 
     #[test]
-    fn only_a_full_disk_error_advises_freeing_space() {
+    fn advice_to_free_space_is_given_only_for_a_full_disk() {
         let full = |errno| after_fault(&Growing(io::Error::from_raw_os_error(errno)));
         assert!(full(28).starts_with("the disk is full: free"), "ENOSPC");
         assert!(full(122).starts_with("the disk is full: free"), "EDQUOT");

@@ -70,7 +70,7 @@ impl<T, R> BackendWriter<T, R> {
         let goes_on = if step.done {
             assert!(
                 current.passes_left > 0,
-                "a reclamation ends after its last pass: otherwise its callers would wait forever"
+                "a defragmentation ends after its last pass: otherwise its callers would wait forever"
             );
             current.passes_left -= 1;
             let goes_on = current.has_gained && current.passes_left > 0;

@@ -30,7 +30,7 @@ impl<T> StateMachine<T> {
         assert!(
             listed.is_equivalent(counted),
             "an image lists the members that its snapshot counts: otherwise quorums would include unlisted members; \
-             at entry {index}: {counted:?}, not {listed:?}"
+             entry {index}: the snapshot counts {counted:?}, and the image lists {listed:?}"
         );
         let is_compacting = !self.state.store().is_compaction_idle();
         let over = self.compaction.restart(is_compacting, now.instant);

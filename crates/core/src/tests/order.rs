@@ -186,7 +186,7 @@ fn a_membership_change_older_than_a_snapshot_is_ignored_while_the_snapshot_is_sy
 }
 
 #[test]
-fn an_applied_index_counts_only_after_its_membership_decision_reaches_consensus() {
+fn the_applied_index_advances_only_after_the_membership_decision_reaches_consensus() {
     let mut third = Scripted::start();
     let removal =
         ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() };

@@ -216,7 +216,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn every_item_is_received_once_and_in_the_order_of_its_sender() {
+    fn items_are_received_once_and_in_the_order_in_which_each_sender_sent_them() {
         let (sender, receiver) = unbounded();
         let senders: Vec<_> = (0..4)
             .map(|who| {

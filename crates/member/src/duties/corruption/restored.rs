@@ -57,7 +57,7 @@ pub async fn compare_restored(handles: &Handles, others: &[u64]) -> Result<(), S
     }
     let names: Vec<String> = left.iter().map(|id| format!("{id:x}")).collect();
     log::warn!(
-        "this member was restored from a snapshot and could not be compared with all other members",
+        "this member was restored from a snapshot, but could not be compared with some of the other members",
         "members" = names.join(",")
     );
     Ok(())

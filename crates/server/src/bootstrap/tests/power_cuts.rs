@@ -160,7 +160,7 @@ fn run_until_power_cut(
 }
 
 #[test]
-fn a_member_starts_after_a_power_cut_while_snapshots_are_taken() {
+fn a_member_starts_after_a_power_cut_while_it_takes_or_receives_a_snapshot() {
     let original = tempfile::tempdir().unwrap();
     prepare(&config(&original));
     let images = [FIRST, SECOND].map(|index| image_at(&config(&original), index));
