@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn chunked_large_replies_have_the_same_bytes_as_when_encoded_by_prost() {
+    async fn large_replies_are_sent_as_the_same_bytes_that_prost_encodes() {
         check(range(2000)).await;
         let delete = DeleteRangeResponse { deleted: 3, prev_kvs: records(1500), header: None };
         check(delete.clone()).await;
@@ -491,7 +491,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn replies_of_any_size_have_the_same_bytes_as_when_encoded_by_prost(
+        fn replies_of_any_size_are_sent_as_the_same_bytes_that_prost_encodes(
             sizes in proptest::collection::vec(prop_oneof![0..10usize, 0..3 * CHUNK_BYTES], 0..6),
         ) {
             let header = Some(ResponseHeader { revision: 5, ..ResponseHeader::default() });

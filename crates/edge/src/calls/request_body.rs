@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn received_bytes_are_counted_and_refused_at_the_limit() {
+    async fn received_bytes_are_counted_and_requests_are_refused_at_the_limit() {
         let calls = Arc::new(Calls::new(10, 1, 100_000));
         let mut permits = Vec::new();
         for kind in [Kind::Unary, Kind::ServerStream, Kind::BidiStream] {
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_of_complete_messages_on_a_stream_are_released() {
+    async fn complete_messages_on_a_stream_do_not_count_against_the_byte_limit() {
         let calls = Arc::new(Calls::new(10, 1, 100_000));
         let permit = permit(&calls);
         permit.hold(50_000).unwrap();
