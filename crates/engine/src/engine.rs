@@ -344,7 +344,7 @@ impl Engine {
         }
         *overtaken += 1;
         if *overtaken == OVERTAKEN_MAX {
-            return Err(DatabaseFault::Unread("the revision was compacted every time").into());
+            return Err(DatabaseFault::Unread("a compaction overtook every attempt").into());
         }
         self.barrier().await?;
         Ok(None)

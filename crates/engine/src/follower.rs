@@ -69,7 +69,7 @@ impl Rounds {
             mpsc::error::TrySendError::Closed(_) => EngineError::Stopped,
         })?;
         receiver.await.map_err(|_| {
-            EngineError::Database(DatabaseFault::Unread("the request log could not be read"))
+            EngineError::Database(DatabaseFault::Unread("the log table could not be read"))
         })
     }
 }

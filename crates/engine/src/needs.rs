@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn loaded_keys_are_not_loaded_again_except_at_a_higher_level() {
+    fn a_loaded_key_is_loaded_again_only_if_its_record_is_needed_too() {
         let mut coverage = Coverage::default();
         coverage.take(&mut needs(&[("a", Level::Facts)], vec![(span("m", b"p"), Level::Whole)]));
         let mut second = needs(

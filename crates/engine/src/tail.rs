@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_overlaid_as_of_a_revision_until_they_are_written() {
+    fn the_tail_overlays_keys_as_of_a_revision_until_they_are_in_the_tables() {
         let tail = Tail::new(start());
         tail.push(&batch(1, &[("a", false), ("b", false)], 0), -1);
         tail.push(&batch(2, &[("a", true)], 0), -1);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn written_batches_stay_for_watchers_and_unwritten_ones_are_listed_in_order() {
+    fn batches_in_the_tables_are_kept_for_watchers_and_unwritten_batches_are_listed_in_order() {
         let tail = Tail::new(start());
         for seq in 1..=4 {
             tail.push(&batch(seq, &[("k", false)], 0), -1);

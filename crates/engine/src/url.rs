@@ -278,7 +278,7 @@ fn password_fields(line: &str) -> Vec<String> {
             '\\' => characters.next(),
             other => Some(other),
         };
-        fields.last_mut().expect("there is always a field").extend(next);
+        fields.last_mut().expect("the list starts with one field").extend(next);
     }
     fields
 }

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_certain_error_codes_end_a_session() {
+    fn errors_that_end_a_session_are_recognised_by_their_code() {
         for code in ["57P01", "57P03", "08006", "25P03", "40003"] {
             assert!(ends_session(code), "{code}");
         }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_to_a_node_is_not_an_internal_error() {
+    fn a_lost_node_connection_is_distinguished_from_other_internal_errors() {
         for message in [
             "failure on connection marked as essential: 127.0.0.1:5432",
             "terminating connection due to unexpected postmaster exit",

@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_read_the_compacted_revision_only_together_with_local_tables() {
+    fn the_compacted_revision_is_read_in_the_same_statement_only_if_the_tables_are_local() {
         for statement in reads_at_a_revision() {
             let local = statement.text("s", Tables::Local);
             assert!(local.contains("p.compacted") && local.contains("s.progress"), "{local}");
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn other_statements_do_not_depend_on_where_the_tables_are() {
+    fn other_statements_do_not_depend_on_whether_the_tables_are_distributed() {
         for statement in [Statement::AddVersions, Statement::ReadGarbage, Statement::Records] {
             assert_eq!(
                 statement.text("s", Tables::Local),

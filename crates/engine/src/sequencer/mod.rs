@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_requests_are_bounded_in_bytes() {
+    async fn requests_are_refused_while_the_byte_limit_on_waiting_requests_is_reached() {
         let (jobs, mut received) = Jobs::with_limit(1_000);
         let waker = std::task::Waker::noop();
         let mut cx = std::task::Context::from_waker(waker);

@@ -310,7 +310,7 @@ async fn compare_snapshot(engine: &Engine, member: &Member) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_engine_and_a_member_respond_alike_to_random_requests() {
+async fn an_engine_and_a_member_give_the_same_responses_to_random_requests() {
     let base = std::env::var("QUORATE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     for seed in base..base + 3 {
         compare(seed, 400).await;

@@ -307,7 +307,7 @@ async fn the_database_ends_the_statement_of_a_cancelled_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_became_a_standby_is_not_read() {
+async fn a_server_does_not_read_from_a_database_that_has_become_a_standby() {
     let Some(postgres) = shared() else { return };
     let admin = crate::requests::connect(&postgres.url("none")).await;
     admin.batch_execute("CREATE DATABASE standby").await.unwrap();

@@ -119,7 +119,7 @@ async fn a_limit_truncates_the_page_but_not_the_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_database_counts_a_range_once_although_its_keys_change() {
+async fn the_database_counts_a_range_only_once_even_if_its_keys_change() {
     let Some(postgres) = shared() else { return };
     let proxy = Proxy::start(postgres.port()).await;
     let engine = start_one(&postgres.url_through(proxy.port, "counts")).await;
@@ -321,7 +321,7 @@ async fn an_expired_lease_deletes_its_keys_and_a_renewed_one_keeps_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_beyond_the_quota_raises_the_alarm() {
+async fn a_request_that_exceeds_the_quota_raises_the_nospace_alarm() {
     let Some(postgres) = shared() else { return };
     let url = postgres.url("quota");
     let mut limited = options(&url, 1);
