@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_password_requests_are_bounded() {
+    fn password_requests_are_refused_while_a_queue_or_the_share_of_a_user_is_full() {
         let mut queues = Queues::default();
         let mut add = |requester: Requester<'_>| queues.add(requester, Box::new(|_| ()));
         for number in 0..WAITING_MAX {

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_shown_as_their_size_and_passwords_are_omitted() {
+    fn values_are_replaced_by_their_size_and_passwords_are_omitted() {
         let put = PutRequest {
             key: Bytes::from_static(b"a\x00b"),
             value: Bytes::from_static(b"secret"),

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_bytes_are_refused_at_the_bounds_and_released_when_dropped() {
+    fn calls_are_refused_at_the_bounds_on_calls_and_bytes_until_permits_are_released() {
         let calls = Arc::new(Calls::new(16, 8, 64 * KIB));
         let callers: Vec<_> = (0..16).map(|_| Arc::new(Caller::new(Arc::clone(&calls)))).collect();
         let permits: Vec<_> = callers.iter().map(|one| begin(one).unwrap()).collect();
