@@ -43,7 +43,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The journal accepts only lines of the member's log.
-    #[error("the audit log cannot be written to the journal")]
+    #[error("the audit log cannot be written to the journal; specify a file, stderr or stdout")]
     Journal,
     /// The thread cannot be started.
     #[error("cannot start the writer thread of the audit log: {0}")]

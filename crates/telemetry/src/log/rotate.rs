@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_rotated_is_still_appended_to() {
+    fn lines_are_appended_to_a_log_file_that_cannot_be_rotated() {
         let dir = tempfile::tempdir().unwrap();
         let inner = dir.path().join("inner");
         let path = inner.join("etcd.log");

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn network_bytes_are_read_from_the_named_columns() {
+    fn network_bytes_are_read_from_the_in_octets_and_out_octets_columns() {
         let text = "TcpExt: A\nTcpExt: 1\nIpExt: InX InOctets OutOctets\nIpExt: 1 22 33\n";
         assert_eq!(parse_netstat(text), (Some(22.0), Some(33.0)));
         assert_eq!(parse_netstat("IpExt: InOctets\n"), (None, None));

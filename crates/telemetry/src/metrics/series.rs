@@ -69,11 +69,11 @@ group! {
     /// Metrics of Raft, requests and health.
     ServerMetrics {
         has_leader: Gauge = gauge(), "etcd_server_has_leader",
-            "Whether a leader is known, 1 or 0.";
+            "1 if a leader is known, otherwise 0.";
         is_leader: Gauge = gauge(), "etcd_server_is_leader",
-            "Whether this member is the leader, 1 or 0.";
+            "1 if this member is the leader, otherwise 0.";
         is_learner: Gauge = gauge(), "etcd_server_is_learner",
-            "Whether this member is a learner, 1 or 0.";
+            "1 if this member is a learner, otherwise 0.";
         leader_changes_seen: Counter = counter(), "etcd_server_leader_changes_seen_total",
             "Leader changes seen by this member.";
         heartbeat_send_failures: Counter = counter(), "etcd_server_heartbeat_send_failures_total",
@@ -84,13 +84,13 @@ group! {
             "etcd_server_learner_promote_failures",
             "Failed promotions of learners while this member was the leader.";
         snapshot_apply_in_progress: Gauge = gauge(), "etcd_server_snapshot_apply_in_progress_total",
-            "Whether a received snapshot is being installed, 1 or 0.";
+            "1 if a received snapshot is being installed, otherwise 0.";
         proposals_committed: Gauge = gauge(), "etcd_server_proposals_committed_total",
             "Index of the last committed log entry.";
         proposals_applied: Gauge = gauge(), "etcd_server_proposals_applied_total",
             "Index of the last applied log entry.";
         quota_warning: Gauge = gauge(), "quorate_quota_warning",
-            "Whether the backend file has reached --quota-warning-percent of its quota, 1 or 0.";
+            "1 if the backend file has reached --quota-warning-percent of its quota, otherwise 0.";
         log_bytes: Gauge = gauge(), "quorate_log_memory_bytes",
             "Bytes of log entries held in memory.";
         log_uncommitted_bytes: Gauge = gauge(), "quorate_log_uncommitted_bytes",
@@ -146,7 +146,7 @@ group! {
             "The id of this member, in hex.";
         feature_enabled: Labelled<Gauge> = Labelled::new(&["name", "stage"]),
             "etcd_server_feature_enabled",
-            "Whether a feature gate is enabled, 1 or 0.";
+            "1 if a feature gate is enabled, otherwise 0.";
         cluster_version: Labelled<Gauge> = Labelled::new(&["cluster_version"]),
             "etcd_cluster_version",
             "1 for the current cluster version, 0 for earlier versions.";
@@ -197,7 +197,7 @@ group! {
             "etcd_disk_backend_snapshot_duration_seconds",
             "Duration of sending a snapshot of the backend file to a client.";
         defrag_inflight: Gauge = gauge(), "etcd_disk_defrag_inflight",
-            "Whether the backend is being defragmented, 1 or 0.";
+            "1 if the backend is being defragmented, otherwise 0.";
         commit_rebalance: Histogram = from_a_milli(),
             "etcd_debugging_disk_backend_commit_rebalance_duration_seconds",
             "Time that a commit spent merging pages.";
@@ -286,10 +286,10 @@ group! {
             "Watch and keep-alive streams on which receiving or sending failed.";
         known_peers: Labelled<Gauge> = Labelled::new(&["Local", "Remote"]),
             "etcd_network_known_peers",
-            "Whether a peer is a known member, 1 or 0.";
+            "1 if a peer is a known member, otherwise 0.";
         active_peers: Labelled<Gauge> = Labelled::new(&["Local", "Remote"]),
             "etcd_network_active_peers",
-            "Whether a peer can be reached, 1 or 0.";
+            "1 if a peer can be reached, otherwise 0.";
         disconnected_peers: Labelled<Counter> = Labelled::new(&["Local", "Remote"]),
             "etcd_network_disconnected_peers_total",
             "Number of times that a peer became unreachable.";
