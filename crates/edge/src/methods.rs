@@ -17,7 +17,8 @@ pub(crate) enum Needs {
     User,
     /// An administrator.
     Admin,
-    /// Permissions that every member checks when it applies the request. A token, if present, must be valid.
+    /// Permissions that every member checks when it applies the request. A token is not required, but if there is one,
+    /// it must be valid.
     Judged,
     /// A requirement that depends on the messages, for example on the keys in them. The service checks it.
     Message,

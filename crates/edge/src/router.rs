@@ -145,7 +145,7 @@ impl Router {
         Self { services: Arc::new(services), caller, remembered, ends }
     }
 
-    /// Takes a permit for a call with this many bytes of headers.
+    /// Takes a permit for a call whose headers have this size in bytes.
     pub(crate) fn take_permit(
         &self,
         method: (usize, usize),
@@ -317,8 +317,8 @@ fn is_login((service, method): (usize, usize)) -> bool {
     service.name == "etcdserverpb.Auth" && service.methods[method].name == "Authenticate"
 }
 
-/// Returns whether a learner accepts calls of this method. A learner answers only serializable range requests. Whether
-/// a range request is serializable is checked later, when the message is decoded.
+/// Returns whether a learner accepts calls of this method. A learner refuses linearizable range requests, but only
+/// later, when the message is decoded.
 fn learner_answers(service: usize, method: usize) -> bool {
     let service = &SERVICES[service];
     matches!(
@@ -354,8 +354,8 @@ impl Services {
 }
 
 impl Router {
-    /// Returns a router for one request of the JSON gateway. The request counts as a connection of its own with these
-    /// addresses. All requests of the gateway share one cached token.
+    /// Returns a router for one request of the JSON gateway. The limits treat the request as a separate connection with
+    /// these addresses. All requests of the gateway share one cached token.
     pub(crate) fn for_request(&self, ends: Ends) -> Self {
         Self {
             services: Arc::clone(&self.services),
@@ -537,7 +537,7 @@ pub struct Observers {
 }
 
 impl Observers {
-    /// Starts the trace and the audit record of a call from the remote address.
+    /// Starts the trace and the audit record of a call that arrived from the address `remote`.
     #[cold]
     fn note<B>(&self, request: &Request<B>, remote: Option<SocketAddr>) -> Noted {
         let text = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes);

@@ -1,12 +1,12 @@
-//! Access control when the headers of a call arrive: checks the requirement of the method (`methods`). `authorized`
-//! repeats the check when the message is decoded.
+//! Access control when the headers of a call arrive: checks that the caller meets the requirement of the method
+//! (`methods`). `authorized` repeats the check when the message is decoded.
 //!
-//! The caller is stored in the request. A missing caller means that authentication was off when the call arrived.
-//! Authentication may have been turned on since, so [`client_of`] then reads the caller from the request's headers.
+//! The caller is stored in the request. If no caller is stored, authentication was off when the call arrived. Because
+//! it may have been turned on since, [`client_of`] reads the caller from the request's headers in this case.
 //!
 //! A caller without a token is identified as the user named in the connection's verified certificate, if
-//! `--client-cert-auth` requires certificates. etcd's gateway sends its clients' calls with its own certificate and
-//! marks them with a header. These calls have no user, even if a proxy forwards them.
+//! `--client-cert-auth` requires certificates. etcd's gateway forwards its clients' calls over a connection with its
+//! own certificate, and marks them with a header. These calls have no user, even if a proxy forwards them.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) struct Noted {
 }
 
 impl Noted {
-    /// Returns the client with these credentials and these records.
+    /// Returns a client with the given credentials and with this trace and audit record.
     pub(crate) fn of(self, credentials: Credentials) -> Client {
         Client {
             credentials,
@@ -45,7 +45,7 @@ impl Noted {
     }
 }
 
-/// Checks the requirement of a method and stores the caller in the request.
+/// Checks that the caller meets the requirement of a method, and stores the caller in the request.
 pub(crate) fn admit<B>(
     access_control: &AccessControl,
     needs: Needs,
@@ -60,7 +60,7 @@ pub(crate) fn admit<B>(
     Ok(())
 }
 
-/// Checks the requirement of a method, unless it depends on the message.
+/// Checks that the caller meets the requirement of a method, unless the requirement depends on the message.
 pub(crate) fn check(
     access_control: &AccessControl,
     needs: Needs,
@@ -87,12 +87,12 @@ pub(crate) fn named_by<'a>(
     (!is_of_gateway(headers)).then_some(&certificate.common_name)
 }
 
-/// Returns whether a gateway has sent this call for one of its clients.
+/// Returns whether a gateway sent this call on behalf of one of its clients.
 pub(crate) fn is_of_gateway(headers: &HeaderMap) -> bool {
     headers.contains_key(OF_GATEWAY)
 }
 
-/// Stores the caller in a request that is recorded but needs no check.
+/// Stores the caller in a request that is traced or audited but needs no check.
 pub(crate) fn leave<B>(request: &mut Request<B>, noted: Noted) {
     let credentials = in_head(request.headers(), request.extensions());
     request.extensions_mut().insert(noted.of(credentials));

@@ -116,7 +116,7 @@ asks! {
 }
 
 asks_nothing! {
-    // The user name in a login is recorded by the service, and only if the user exists.
+    // The service records the user name of a login, but only if the user exists.
     pb::AuthenticateRequest,
     pb::MemberListRequest,
     pb::StatusRequest,
@@ -140,7 +140,7 @@ impl Asks for pb::TxnRequest {
                 Some(Operation::RequestRange(it)) => account.note_asked(range(it)),
                 Some(Operation::RequestPut(it)) => account.note_asked(put(it)),
                 Some(Operation::RequestDeleteRange(it)) => account.note_asked(delete_range(it)),
-                // The recursion is no deeper than the decoder's, for which the stack is large enough.
+                // The decoder recursed at least as deeply when it decoded the message, so the stack is large enough.
                 Some(Operation::RequestTxn(it)) => it.note(account),
                 None => {}
             }
@@ -166,7 +166,7 @@ fn of_lease(operation: &'static str, lease: i64) -> Asked {
     Asked::new(operation).of_unknown_keys().number("lease", lease)
 }
 
-/// Returns the record of an operation on a contended name, with the key range of all contenders.
+/// Returns the record of an operation on a lock or an election, with the key range of all contenders for its name.
 fn contend(operation: &'static str, name: &[u8]) -> Asked {
     let Name { prefix, end } = Name::new(name);
     Asked::new(operation).of_keys(&prefix, &end)

@@ -24,7 +24,7 @@ use super::request_body;
 use super::status::status;
 use crate::methods::Needs;
 
-/// A decoded request whose caller was authorized after decoding.
+/// A decoded request whose caller is authorized to make it.
 #[derive(Debug)]
 pub(crate) struct Authorized<T> {
     client: Client,

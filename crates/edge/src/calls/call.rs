@@ -1,4 +1,4 @@
-//! A call in progress: completes with its response or at its deadline.
+//! A call in progress, which completes with its response or at its deadline.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -38,7 +38,7 @@ enum State {
 }
 
 impl Call {
-    /// Creates a call with a response that no method produced. The call is not counted.
+    /// Creates a call that returns a given response without calling a method. The call is not counted.
     pub(crate) const fn answered(response: Response<Body>) -> Self {
         Self { state: State::Answered(Some(response)), stats: None }
     }

@@ -12,7 +12,8 @@ pub(crate) struct Name {
 
 impl Name {
     pub(crate) fn new(name: &[u8]) -> Self {
-        /// The separator between the name and the lease. The next byte value ends the range.
+        /// The separator between the name and the lease. In the exclusive end of the key range, it is replaced by the
+        /// next byte value.
         const SEPARATOR: u8 = b'/';
         let with = |last: u8| [name, &[last]].concat().into();
         Self { prefix: with(SEPARATOR), end: with(SEPARATOR + 1) }

@@ -5,10 +5,10 @@
 //! into its records, which are slices of the store's data, and the few bytes between them. The transport receives one
 //! chunk at a time. The bytes on the wire are the same as with the gRPC library.
 //!
-//! A method wraps its reply in a [`Reply`] and has it admitted, because the amount of data that clients have not read
-//! is limited (`admission`). The reply holds its permit until it is sent. Replies below [`COUNTED_BYTES_MIN`] use
-//! little more memory than their HTTP/2 stream and are not counted. [`Reply::into_response`] returns an empty message
-//! with the parts attached; [`body_of`] then sends the parts instead of the message.
+//! A method wraps its reply in a [`Reply`] and takes a permit for it, because the amount of reply data that clients
+//! have not read yet is limited (`admission`). The reply holds its permit until it is sent. Replies smaller than
+//! [`COUNTED_BYTES_MIN`] use little more memory than their HTTP/2 stream and are not counted. [`Reply::into_response`]
+//! returns an empty message with the parts attached; [`body_of`] then sends the parts instead of the message.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -36,7 +36,8 @@ pub(crate) const COUNTED_BYTES_MIN: usize = 4 * 1024;
 /// Records of at least this many bytes are passed to the transport as separate chunks, without a copy.
 const RECORD_APART_BYTES: usize = 8 * 1024;
 
-/// The size at which a chunk is complete, in bytes. The last chunk of a reply may be smaller.
+/// Number of bytes at which a chunk is complete. Only the last chunk of a reply, and a chunk before a large record, may
+/// be smaller.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Number of records prefetched ahead of the current record.
@@ -51,7 +52,7 @@ const CACHE_LINE_BYTES: usize = 64;
 #[derive(Debug)]
 enum Part {
     Encoded(Bytes),
-    /// Records, all with this field number.
+    /// Records that are all encoded with this field number.
     Records(u32, std::vec::IntoIter<KeyValue>),
 }
 
@@ -137,7 +138,7 @@ fn take_apart_operation(operation: ResponseOp, parts: &mut Parts) {
 }
 
 /// A large reply, which a method passes to the transport in the extensions of its response. Response extensions must be
-/// clonable, so the reply is shared, and the transport takes it once.
+/// clonable, so the reply is stored in a shared cell, from which the transport takes it.
 #[derive(Clone)]
 struct Deferred(Arc<Mutex<Option<LargeReply>>>);
 
@@ -151,7 +152,7 @@ pub(crate) struct Reply<M> {
 }
 
 impl<M: Large> Reply<M> {
-    /// Creates a reply. `list` is the permit for the reply's list, if the reply has a list.
+    /// Creates a reply. `list` is the permit for the memory of the message's records, if reading them required one.
     pub(crate) fn new(message: M, list: Option<OwnedPermit>) -> Self {
         let len = message.encoded_len();
         Self { message, len, list, bytes: None }
@@ -182,7 +183,7 @@ impl<M: Large> Reply<M> {
         self
     }
 
-    /// Counts a reply even beyond the limit, because its request was already executed and cannot be repeated.
+    /// Counts a reply even if this exceeds the limit, because the request was already executed and cannot be repeated.
     pub(crate) fn admit_regardless(mut self, replies: &Arc<Bound>) -> Self {
         if self.len >= COUNTED_BYTES_MIN {
             self.bytes = Some(Bound::take_regardless(replies, self.len as u64));
@@ -220,7 +221,7 @@ impl<M: Large> Reply<M> {
     }
 }
 
-/// Permits of messages that the library encodes, held until their frames are sent.
+/// Permits of messages that the library encodes. Each permit is held until the frames of its message are sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamPermits(Arc<Mutex<Vec<OwnedPermit>>>);
 
@@ -287,7 +288,7 @@ impl Body for Counted {
 struct LargeReply {
     parts: std::vec::IntoIter<Part>,
     current: Option<Part>,
-    /// A large record whose prefix ended the last chunk. The record becomes the next chunk.
+    /// A large record whose prefix is at the end of the last chunk. The record itself becomes the next chunk.
     apart: Option<Bytes>,
     unsent: usize,
     ending: Ending,
@@ -427,7 +428,7 @@ mod tests {
         RangeResponse { header, kvs: records(count), more: true, count: 9 }
     }
 
-    /// Sends a message and checks that the chunks on the wire add up to its normal encoding.
+    /// Sends a message and checks that the chunks on the wire, joined together, equal the message's normal encoding.
     async fn check<M: Large + Clone>(message: M) {
         let replies = Arc::new(Bound::new(u64::MAX));
         let reply = Reply::new(message.clone(), None).admit(&replies).unwrap();

@@ -45,7 +45,7 @@ pub struct CallStats {
     followed: Option<Box<Followed>>,
 }
 
-/// The trace and audit record of a call, with the data to complete them.
+/// The trace and audit record of a call, and the data needed to complete them.
 #[derive(Debug)]
 struct Followed {
     noted: Noted,
@@ -258,7 +258,7 @@ fn revision_of(part: &[u8]) -> Option<i64> {
     Some(ResponseHeader::decode(message.get(..len)?).ok()?.revision)
 }
 
-/// Key of the header field, which is the same in all responses.
+/// The field number and wire type of the header field, which are the same in all responses.
 const HEADER: (u32, WireType) = (1, WireType::LengthDelimited);
 
 /// Returns whether OpenTelemetry counts a call with this code as a failure of the server.
@@ -284,7 +284,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Returns the counter for a call of an arbitrary method, with the metrics that it updates.
+    /// Returns the counter for a call of an arbitrary method, and the metrics that the counter updates.
     #[cfg(test)]
     pub(crate) fn of_any(kind: Kind) -> (Arc<Metrics>, Self) {
         let metrics = Metrics::new(&crate::methods::counted(), MetricsLevel::Basic);

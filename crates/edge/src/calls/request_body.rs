@@ -3,16 +3,16 @@
 //!
 //! The received part of a message is buffered until the message is complete. The message of a unary call stays buffered
 //! until the response is ready. The buffer counts against a limit (`admission`), and the call is refused if the limit
-//! is reached. The call is also refused if the rest of the message does not keep arriving (`pace`): an incomplete
-//! request must not occupy memory forever, and a client must not hold the permit of a single-message call without
-//! sending the message.
+//! is reached. An incomplete request must not occupy memory forever, and a client must not hold the permit of a
+//! single-message call without sending the message. The call is therefore also refused if the rest of the message does
+//! not keep arriving (`pace`).
 //!
 //! A compressed message is counted at its received size until it is complete, and then at the uncompressed size stored
 //! in its last bytes, because it is decompressed immediately on the connection's thread. The decompressor ignores bytes
 //! after the end of its data, so the stored size may be wrong. Compressed messages are therefore counted again after
 //! decoding ([`take_in`]).
 //!
-//! The body of a unary call ends after its message, because grpc-go reads only one message: the call is answered even
+//! The body of a unary call ends after its message, because grpc-go reads only one message. The call is answered even
 //! if its caller has not ended the request, and the library ignores further data. For calls with a response stream,
 //! grpc-go waits for the end of the request and refuses a second message.
 
@@ -41,7 +41,7 @@ pub(crate) mod fuzz;
 /// Number of bytes at the end of gzip data that contain the uncompressed size.
 const GZIP_LENGTH_BYTES: usize = 4;
 
-/// A request body with counted and limited bytes.
+/// A request body whose bytes are counted and limited.
 #[derive(Debug)]
 pub(crate) struct RequestBody<B> {
     inner: B,
@@ -77,7 +77,7 @@ impl<B> RequestBody<B> {
         let (received, bytes_max) = (&self.received, self.message_bytes_max);
         let was_whole = self.message.is_whole();
         match self.kind {
-            // Most stream messages arrive complete, alone and uncompressed. They need no buffer.
+            // Most stream messages arrive complete, uncompressed and in a frame of their own, and need no buffer.
             Kind::BidiStream if self.message.passed == 0 && is_plain(bytes) => {
                 received.message((bytes.len() - HEAD_BYTES) as u64);
                 self.permit.release();
@@ -114,7 +114,7 @@ impl<B> RequestBody<B> {
         self.kind == Kind::Unary && self.message.is_whole()
     }
 
-    /// Completes if the rest of the request does not keep arriving: a client may neither keep a single-message call
+    /// Completes if the rest of the request does not keep arriving. A client may neither keep a single-message call
     /// open without sending the message, nor leave a large message of a stream incomplete.
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         let waits_for_rest = match self.kind {
@@ -383,7 +383,7 @@ mod tests {
         Caller::begin(&Arc::new(Caller::new(Arc::clone(calls))), || true).unwrap()
     }
 
-    /// Returns a prefix for a message of `bytes` bytes, followed by `there` bytes of the message.
+    /// Returns a prefix for a message of `bytes` bytes, followed by the first `there` bytes of the message.
     fn part(bytes: u32, there: usize) -> Bytes {
         let mut part = vec![0];
         part.extend(bytes.to_be_bytes());

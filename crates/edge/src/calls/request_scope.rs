@@ -1,9 +1,9 @@
 //! Collects all records of one KV request in one value: its span, its duration, the log line of a slow read, and the
 //! request statistics.
 //!
-//! The service creates a [`RequestScope`] when it receives the decoded request, begins it when the request has passed
-//! its checks, and ends it with the response. The service states the kind, the keys and the outcome of the request
-//! once, and the scope passes them to every record that needs them.
+//! The service creates a [`RequestScope`] when it receives the decoded request, begins the span when the request has
+//! passed its checks, and ends the scope with the response. The service states the kind, the keys and the outcome of
+//! the request once, and the scope passes them to every record that needs them.
 //!
 //! # Cost
 //!
@@ -42,17 +42,17 @@ pub(crate) struct RequestScope<'a> {
     operation: Option<Operation>,
     /// The times of a read that has passed its checks.
     times: Option<ReadTimes>,
-    /// Log entry of a write, from which its statistics are read.
+    /// Log entry of a write. The statistics of the write are read from it.
     entry: Bytes,
 }
 
 impl<'a> RequestScope<'a> {
-    /// Starts to observe a call to the KV service.
+    /// Starts observing a call to the KV service.
     pub(crate) fn of_call(info: &'a ServerInfo, client: &'a Client) -> Self {
         Self { received: Some(Instant::now()), ..Self::within_call(info, client) }
     }
 
-    /// Starts to observe a request made on behalf of a call to another service.
+    /// Starts observing a request made on behalf of a call to another service.
     pub(crate) const fn within_call(info: &'a ServerInfo, client: &'a Client) -> Self {
         let entry = Bytes::new();
         Self { info, client, received: None, operation: None, times: None, entry }

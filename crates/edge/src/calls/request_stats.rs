@@ -1,9 +1,9 @@
 //! The statistics of a KV call for etcd's log line `request stats`.
 //!
 //! The service computes the statistics, but the call decides later, when the response is ready, whether the line is
-//! logged. Both run in the same poll on one thread, so the service stores the statistics in a thread-local variable and
-//! the call takes them from there. The statistics are created only if the line will be logged, so the only cost of a
-//! fast call is one check.
+//! logged. The service and the call run in the same poll on one thread, so the service stores the statistics in a
+//! thread-local variable and the call takes them from there. The statistics are created only if the line will be
+//! logged, so for a fast call, the only cost is one check.
 //!
 //! # Not here
 //!

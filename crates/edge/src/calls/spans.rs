@@ -12,8 +12,8 @@ use quorate_api::etcdserverpb::{
 use quorate_requests::access::Client;
 use quorate_telemetry::trace::{self, Attribute};
 
-/// Maximum number of watchers per stream whose spans last until the watchers end. The spans of further watchers end
-/// immediately.
+/// Maximum number of watcher spans per stream that stay open until their watchers end. The spans of further watchers
+/// end immediately.
 const WATCHED_MAX: usize = 1024;
 
 /// A request that a span describes.
@@ -187,7 +187,7 @@ pub(crate) fn watch(create: &WatchCreateRequest) -> Vec<Attribute> {
 pub(crate) struct Watched(BTreeMap<i64, trace::Operation>);
 
 impl Watched {
-    /// Keeps the span of a new watcher, if there is space.
+    /// Keeps the span of a new watcher open, unless [`WATCHED_MAX`] spans are open already.
     pub(crate) fn begin(&mut self, watch_id: i64, operation: trace::Operation) {
         if self.0.len() < WATCHED_MAX {
             self.0.insert(watch_id, operation);

@@ -1,9 +1,10 @@
 //! Code shared by message streams: ending them from the server's side and, for hand-written bodies, reading requests
 //! and starting responses.
 //!
-//! The gRPC library's decoder copies each message into a buffer and keeps a state for each piece of it. This costs
-//! more than a lease renewal. Therefore [`Requests`] decodes a message itself if the message arrives in a frame of its
-//! own, complete and uncompressed. As soon as a client sends anything else, the library reads the rest of the stream.
+//! The gRPC library's decoder copies each message into a buffer and updates its state for each piece, which takes
+//! longer than renewing a lease. Therefore [`Requests`] decodes a message itself if the message arrives complete and
+//! uncompressed in a frame of its own. As soon as a client sends anything else, the library reads the rest of the
+//! stream.
 
 use std::error::Error as _;
 use std::pin::Pin;
@@ -55,7 +56,7 @@ enum Stage<M, B> {
     Direct(B),
     /// The gRPC library reads the stream.
     Library(Box<Streaming<M>>),
-    /// The stage is being replaced.
+    /// A placeholder while the stage is being replaced.
     Between,
 }
 
@@ -95,7 +96,7 @@ where
     }
 }
 
-/// A body whose next frame was already read.
+/// A body whose next frame has already been read.
 struct Resumed<B> {
     /// The frame, or `Some(None)` if the body has ended; `None` after it was returned.
     next: Option<Option<BodyFrame>>,

@@ -26,8 +26,7 @@ impl Access {
         Self { hosts: config.host_whitelist.clone(), origins: config.cors.clone() }
     }
 
-    /// Refuses a request without TLS to a host outside the whitelist. The refusal stops web pages that reach the server
-    /// by DNS rebinding.
+    /// Refuses a request without TLS to a host outside the whitelist. This prevents DNS rebinding attacks by web pages.
     pub(super) fn refuse_host<B>(&self, request: &Request<B>, is_tls: bool) -> Option<Reply> {
         if is_tls || self.hosts.is_empty() || self.hosts.contains("*") {
             return None;
@@ -56,9 +55,9 @@ This requirement has been added to help prevent \"DNS Rebinding\" attacks (CVE-2
         Some(reply::error(StatusCode::MISDIRECTED_REQUEST, &text))
     }
 
-    /// Returns whether a page of the request's origin may open a WebSocket. Browsers allow every page to open one and
-    /// leave the check to the server. Origins that `--cors` allows over HTTP are allowed over WebSocket too. A request
-    /// without an origin, or with the server's own origin, does not come from a foreign page.
+    /// Returns whether a page of the request's origin may open a WebSocket. Browsers allow every page to open a
+    /// WebSocket and leave the check to the server. Origins that `--cors` allows over HTTP are allowed over WebSocket
+    /// too. A request without an origin, or with the server's own origin, does not come from a foreign page.
     pub(super) fn admits_web_socket(&self, headers: &HeaderMap) -> bool {
         let Some(origin) = headers.get(ORIGIN) else { return true };
         let Ok(origin) = origin.to_str() else { return false };

@@ -11,8 +11,8 @@ use crate::methods;
 use quorate_config::{Config, MetricsLevel};
 use quorate_telemetry::metrics::Metrics;
 
-/// Sends a request made of a method, a target and header lines, one per line. A healthy member must answer
-/// any request, and a redirect must lead to the same member.
+/// Sends a request that is built from the lines of the input: a method, a target and headers. A healthy member must
+/// answer any request, and a redirect must lead to the same member.
 pub fn request(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n');
     let (method, target) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());

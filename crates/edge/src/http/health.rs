@@ -15,7 +15,7 @@ use quorate_telemetry::log;
 /// A health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
-    /// Whether the server can execute reads. The check has the name of etcd's check, which reads from the member.
+    /// Whether the server can execute reads. The check is named after etcd's check, which performs a serializable read.
     Alive,
     DataCorruption,
     SerializableRead,
@@ -39,7 +39,7 @@ impl Check {
 pub(super) struct Checks {
     kind: &'static str,
     checks: Vec<Check>,
-    /// Whether the path names a single check. Exclusions are then ignored.
+    /// Whether the path names a single check. If so, the request's `exclude` parameters are ignored.
     is_single: bool,
 }
 

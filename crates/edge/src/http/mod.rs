@@ -60,7 +60,7 @@ pub trait Probe: Send + Sync + 'static {
     /// Returns whether this member is a learner.
     fn is_learner(&self) -> bool;
 
-    /// Reads with the permissions of root, either from this member only or linearizably.
+    /// Executes a read with root's permissions, either from this member only or linearizably.
     ///
     /// The error is the text that a client would receive.
     fn read(&self, is_serializable: bool) -> impl Future<Output = Result<(), String>> + Send;
@@ -97,11 +97,11 @@ pub enum Surface {
 /// The destination of a request.
 #[derive(Debug)]
 pub(crate) enum Addressee {
-    /// The JSON gateway, with this path.
+    /// The JSON gateway, which receives the request under this path.
     Gateway(String),
     /// An HTTP endpoint.
     Endpoint,
-    /// No handler: this reply already answers the request.
+    /// No handler is called, because this reply already answers the request.
     Answered(Reply),
 }
 
@@ -116,7 +116,7 @@ pub struct Endpoints<P> {
 }
 
 impl<P: Probe> Endpoints<P> {
-    /// Creates the endpoints. `/debug/vars` shows the arguments, which are the command line of the process.
+    /// Creates the endpoints. `arguments` is the command line of the process, which `/debug/vars` shows.
     pub fn new(
         probe: Arc<P>,
         metrics: Arc<Metrics>,

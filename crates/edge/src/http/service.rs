@@ -236,7 +236,8 @@ fn begin_websocket(
 }
 
 impl listen::Http1Service for HttpService {
-    // Must be true, as in Go's server, because some clients close their sending side after the request.
+    // A request must be answered even if the client has closed its sending side, as some clients do after the request.
+    // Go's server does the same.
     const ANSWERS_HALF_CLOSED: bool = true;
 }
 

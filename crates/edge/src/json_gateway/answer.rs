@@ -2,7 +2,7 @@
 //!
 //! The response to a unary call is one value. A response stream becomes one value per line, each under `result`. If the
 //! stream ends with an error, the last line contains the error under `error`. An error consists of its code and text.
-//! Its HTTP status corresponds to the code, unless part of the response has already been sent.
+//! The HTTP status of the response corresponds to this code, unless part of the response has already been sent.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -28,10 +28,10 @@ use quorate_requests::RequestError;
 use quorate_requests::admission::{Bound, OwnedPermit};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// The header by which clients of etcd's JSON gateway detect that the call was answered.
+/// The header from which clients of etcd's JSON gateway detect that the call was answered.
 const METADATA_CONTENT_TYPE: HeaderName = HeaderName::from_static("grpc-metadata-content-type");
 
-/// Estimated memory of a message together with its JSON, as a multiple of the message size.
+/// Estimated memory that a message and its JSON occupy together, as a multiple of the message size.
 const JSON_FACTOR: u64 = 3;
 
 /// The messages of a call's response.
@@ -50,7 +50,7 @@ impl Messages {
         Self { body, waiting: BytesMut::new(), ended }
     }
 
-    /// Returns the length of the next message including its prefix, once the prefix has arrived.
+    /// Returns the length of the next message including its prefix, or `None` while the prefix is incomplete.
     fn next_len(&self) -> Option<usize> {
         let (head, _) = self.waiting.split_first_chunk::<HEAD_BYTES>()?;
         HEAD_BYTES.checked_add(message_len(head))
@@ -119,7 +119,7 @@ pub(super) async fn unary(
         Some(permit.map_err(|full| status(RequestError::from(full)))?)
     };
     let message = poll_fn(|cx| messages.poll_next(cx)).await?.unwrap_or_default();
-    // Reading past the message returns the error if the call has failed.
+    // The next read returns an error if the call has failed.
     poll_fn(|cx| messages.poll_next(cx)).await?;
     let mut json = Vec::with_capacity(message.len() * 2);
     convert(conversion, &message, &mut json)?;

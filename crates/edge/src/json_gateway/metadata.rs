@@ -1,7 +1,7 @@
 //! Converts the headers of an HTTP request to the metadata and the deadline of its gRPC call.
 //!
 //! `Grpc-Metadata-<name>` becomes the metadata `<name>`, `Authorization` is kept, and `Grpc-Timeout` sets the deadline.
-//! No other header and no property of the connection is passed to the call.
+//! Other headers and the properties of the connection are not passed to the call.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const PREFIX: &str = "grpc-metadata-";
 pub(super) struct Metadata {
     pub(super) headers: HeaderMap,
     pub(super) timeout: Option<Duration>,
-    /// Memory of the HTTP request's headers in bytes.
+    /// Memory that the headers of the HTTP request occupy, in bytes.
     pub(super) bytes: u64,
 }
 

@@ -54,7 +54,7 @@ impl RequestBytes {
     pub(super) async fn pass_over(self) {
         match self {
             Self::Http(body) => pass_over(body).await,
-            // The WebSocket task keeps reading even if the lines are dropped.
+            // The lines can be dropped, because the WebSocket task reads and discards the rest of them.
             Self::Lines(_) => {}
         }
     }
@@ -195,7 +195,7 @@ async fn read_first(body: &mut JsonBody, conversion: Conversion) -> Result<Bytes
     match poll_fn(|cx| body.poll_value(cx, true)).await.transpose()? {
         None => fill_head(vec![0; HEAD_BYTES]),
         Some(json) => {
-            // The JSON and the message exist at the same time while one is converted to the other.
+            // The JSON and the message are both in memory while the JSON is converted to the message.
             body.hold(2 * json.len())?;
             to_message(&json, conversion)
         }

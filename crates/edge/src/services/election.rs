@@ -74,7 +74,7 @@ impl ElectionService {
         if entered.value.is_some_and(|before| before != value)
             && let Err(why) = self.proclaim_value(client, &leader, value).await
         {
-            // The error of the failed campaign is returned, whether or not resigning succeeds.
+            // The error of the failed update is returned even if the candidate cannot resign.
             drop(self.recipes.resign(client, leader.key, leader.rev).await);
             return Err(why);
         }
@@ -82,7 +82,7 @@ impl ElectionService {
         Ok(Written { result: (answer.header, leader), undo, is_new })
     }
 
-    /// Returns the leader named in a request, with its lease.
+    /// Returns the leader key named in a request. If the key names no lease, a new lease is granted for it.
     async fn resume(
         &self,
         client: &Client,
@@ -110,7 +110,7 @@ impl ElectionService {
         let write = async move { service.stand(&contender, leader, value).await };
         let ((header, leader), withdrawal) = self.recipes.enter(&client, permit, write).await?;
         let won = self.recipes.wait_for_turn(&client, &name, leader.rev).await;
-        // If waiting fails, the key stays. It is deleted only if the candidate's call is dropped.
+        // If waiting fails, the key is kept. The key is deleted only if the candidate's call is dropped.
         withdrawal.forget();
         won?;
         Ok(Response::new(CampaignResponse { header, leader: Some(leader) }))

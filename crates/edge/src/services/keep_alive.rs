@@ -1,8 +1,8 @@
 //! Lease keep-alive: a stream whose requests are answered in order.
 //!
 //! As in the Watch service, the response body is written by hand, because a renewal on the leader is only a memory
-//! access and generic stream layers would cost more. One renewal runs at a time. Further requests from the client wait
-//! in the stream's receive window.
+//! access, and generic stream layers would cost more than the renewal itself. One renewal runs at a time. Further
+//! requests from the client wait in the stream's receive window.
 //!
 //! # Not here
 //!
@@ -77,7 +77,7 @@ type Renewed = Result<LeaseKeepAliveResponse, Status>;
 /// One client's keep-alive stream, as a response body.
 struct Session {
     requests: Requests<LeaseKeepAliveRequest>,
-    /// The client that opened the stream. Its permissions are checked for each renewal.
+    /// The client that opened the stream. The client's permissions are checked for each renewal.
     client: Arc<Client>,
     info: Arc<ServerInfo>,
     store: Arc<dyn DataStore>,

@@ -263,7 +263,7 @@ impl Kv {
         Ok(Reply::new(response, permit))
     }
 
-    /// Returns the reply to an executed request, even beyond the limit on replies.
+    /// Returns the reply to an executed request, even if the reply exceeds the limit on replies.
     fn reply_regardless<M: Large>(&self, response: M) -> Result<Response<M>, Status> {
         Reply::new(response, None).admit_regardless(&self.info.admission().replies).into_response()
     }
@@ -327,7 +327,7 @@ impl Kv {
             pass,
             permits: permits.clone(),
         };
-        // The first chunk is read now, so that its error becomes the error of the call.
+        // The first chunk is read now, so that an error while reading it becomes the error of the call.
         let first = chunks.next().await.transpose()?;
         let chunks = crate::calls::streams::until(chunks.after(first, operation), end);
         let mut response: Response<BoxStream<_>> = Response::new(Box::pin(chunks));
@@ -385,8 +385,8 @@ impl Kv {
             InternalRaftRequest { compaction: Some(compaction), ..InternalRaftRequest::default() };
         let outcome = self.writer.write_for(&client, request, RequestKind::Compaction).await;
         if is_physical {
-            // The wait is also necessary if the revision was already compacted, because a physical compaction returns
-            // only after the history is deleted.
+            // The wait is also necessary if the revision was already compacted, because a request for a physical
+            // compaction must not return before the history is deleted.
             self.store.wait_compacted().await.map_err(status)?;
         }
         match outcome.map_err(status)? {

@@ -208,7 +208,7 @@ fn to_signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Formats an alarm as Go prints the protobuf message on one line.
+/// Formats an alarm in Go's one-line text format for protobuf messages.
 fn alarm_text(alarm: Alarm) -> String {
     let kind = AlarmType::try_from(alarm.kind)
         .map_or_else(|_| alarm.kind.to_string(), |kind| kind.as_str_name().to_owned());

@@ -1,4 +1,4 @@
-//! RangeStream: answers a range in chunks of about a given size.
+//! RangeStream: answers a range in chunks of roughly equal size.
 //!
 //! Each chunk is read when the transport requests it. It starts after the last key of the previous chunk, and is read
 //! at the revision of the first chunk. Only the last key is kept between chunks. The last chunk contains the fields of
@@ -53,7 +53,7 @@ pub(crate) struct ChunkedRange {
 }
 
 impl ChunkedRange {
-    /// Creates a range with chunks of about this many bytes.
+    /// Creates a range that is read in chunks of about this many bytes.
     pub(crate) fn new(query: RangeQuery, chunk_bytes: usize) -> Self {
         Self {
             limit: if query.limit > 0 { query.limit } else { i64::MAX },
@@ -82,7 +82,7 @@ impl ChunkedRange {
         Some(query)
     }
 
-    /// Returns the chunk with the result of a query. Only the last chunk has a header. The header contains the
+    /// Returns the chunk that contains the result of a query. Only the last chunk has a header. The header contains the
     /// revision, and the caller adds the other fields.
     fn take(&mut self, mut query: RangeQuery, result: RangeResult) -> RangeResponse {
         let RangeResult { revision, mut kvs, more: _, count } = result;
@@ -120,7 +120,7 @@ impl ChunkedRange {
         response
     }
 
-    /// Drops the part of the range that was not read yet.
+    /// Drops the part of the range that has not been read yet.
     fn end(&mut self) {
         self.rest = None;
     }
@@ -141,7 +141,7 @@ pub(crate) struct Chunks {
     pub(crate) info: Arc<ServerInfo>,
     pub(crate) store: Arc<dyn DataStore>,
     pub(crate) access_control: Arc<AccessControl>,
-    /// The permissions under which the stream began.
+    /// The permissions with which the stream began.
     pub(crate) pass: Pass,
     pub(crate) permits: StreamPermits,
 }
@@ -173,8 +173,8 @@ impl Chunks {
         Ok(chunk)
     }
 
-    /// Returns the stream of the chunks, beginning with `first`, which was already read. The operation ends with the
-    /// stream.
+    /// Returns the stream of the chunks, beginning with `first`, which has already been read. The span `operation` ends
+    /// with the stream.
     pub(crate) fn after(
         self,
         first: Option<RangeStreamResponse>,
@@ -216,8 +216,8 @@ impl Stream for ChunkStream {
     }
 }
 
-/// Keeps the first records until their total size reaches `bytes_max`, including the record that reaches it, and
-/// removes the rest. Returns the size of the kept records.
+/// Keeps the first records, up to and including the record with which their total size reaches `bytes_max`, and removes
+/// the rest. Returns the size of the kept records.
 fn cut(kvs: &mut Vec<KeyValue>, bytes_max: usize) -> usize {
     let mut bytes = 0;
     let mut kept = 0;

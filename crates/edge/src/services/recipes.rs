@@ -91,7 +91,7 @@ impl Recipes {
         Ok(self.leases.grant_for(client, grant).await.map_err(as_client_error)?.id)
     }
 
-    /// Takes a permit for a possible waiter whose key and value together have this size.
+    /// Takes a permit for a call that may become a waiter, and whose key and value together have this size.
     pub(crate) fn take_permit(&self, bytes: usize) -> Result<OwnedPermit, Status> {
         let waiters = &self.info.admission().waiters;
         let permit = Bound::take_owned(waiters, WAITER_BYTES + bytes as u64);
@@ -140,8 +140,8 @@ impl Recipes {
         self.range(client, &name.first(SortOrder::Ascend)).await
     }
 
-    /// Returns whether every key that existed under the name at `revision` was created at `created` or later. The
-    /// revision must be applied. Returns false if the revision is compacted.
+    /// Returns whether every key that existed under the name at `revision` was created at `created` or later. This
+    /// member must already have applied that revision. Returns false if the revision has been compacted.
     pub(crate) async fn is_first_at(&self, name: &Name, created: i64, revision: i64) -> bool {
         let before = RangeRequest { revision, ..name.last_before(created) };
         let query = RangeQuery::from_request(&before).expect("the sort options are valid");
@@ -304,7 +304,7 @@ pub(crate) struct Entered {
 }
 
 impl Entered {
-    /// Reads the result of the transaction from [`enter`].
+    /// Reads the result of the transaction that [`enter`] created.
     pub(crate) fn read(answer: &TxnResponse) -> Self {
         let own = answer.responses.first().and_then(|one| match &one.response {
             Some(response_op::Response::ResponseRange(range)) => range.kvs.first(),
@@ -372,7 +372,7 @@ impl Withdrawal {
     }
 }
 
-/// The result of the write of a contender's key.
+/// The result of writing a contender's key.
 pub(crate) struct Written<T> {
     pub(crate) result: T,
     /// How to delete the key.
@@ -382,8 +382,8 @@ pub(crate) struct Written<T> {
 }
 
 impl Recipes {
-    /// Writes a contender's key. The write continues if the contender's call is dropped meanwhile, because it may
-    /// already have been proposed. A key that it has created is then deleted.
+    /// Writes a contender's key. The write continues even if the contender's call is dropped, because the write may
+    /// already have been proposed. If the call was dropped, a key that the write has created is deleted.
     pub(crate) async fn enter<T: Send + 'static>(
         self: &Arc<Self>,
         client: &Client,
@@ -452,8 +452,8 @@ impl Recipes {
     }
 }
 
-/// Converts a failure as etcd's own client does, which runs the recipes inside etcd: the code becomes Unknown, except
-/// for codes of the call itself and codes that direct a client to another member.
+/// Converts a failure in the same way as the client inside etcd's server, which runs the recipes there: the code
+/// becomes Unknown, except for codes of the call itself and codes that direct a client to another member.
 pub(crate) fn as_client_error(failure: Status) -> Status {
     let keeps_code = match failure.code() {
         Code::Cancelled | Code::DeadlineExceeded => true,

@@ -1,9 +1,9 @@
 //! The Watch service: requests and responses are independent of each other on one HTTP/2 stream.
 //!
 //! The response body is written by hand for speed: it takes frames from the hub's stream and encodes all available
-//! frames into one buffer, so that ten thousand small responses become a few large writes. There is no task and no
-//! channel. The transport polls the body only while the client grants flow-control credit, so the body of a client that
-//! does not read is not polled. The hub limits the responses that accumulate in the meantime.
+//! frames into one buffer, so that ten thousand small responses become a few large writes. The stream needs no task and
+//! no channel of its own. The transport polls the body only while the client grants flow-control credit, so the body of
+//! a client that does not read is not polled. The hub limits the responses that accumulate in the meantime.
 //!
 //! The same poll reads the client's requests, so requests are read only while the client reads the responses.
 //!
@@ -105,7 +105,7 @@ fn progress_timer(interval: Duration) -> Interval {
 /// One client's watch stream, as a response body.
 struct Session {
     stream: WatchStream,
-    /// The client that opened the stream. Its permissions are checked only when a watcher is created.
+    /// The client that opened the stream. The client's permissions are checked only when a watcher is created.
     client: Client,
     access_control: Arc<AccessControl>,
     /// `None` after the client has closed its side of the stream. Events are still sent.
@@ -227,8 +227,8 @@ fn outcome(created: Option<i64>, denied: Option<&str>) -> Outcome<'_> {
     Outcome { method, code: code_name(code), error, took: None }
 }
 
-/// Returns the reason why a watcher was not created, formatted as in etcd: a status as text. If etcd has no text for
-/// the error, the reason is "permission denied".
+/// Returns the reason why a watcher was not created, in etcd's format, which is the text form of a gRPC status. If etcd
+/// has no text for the error, the reason is "permission denied".
 pub(crate) fn denial(error: &RequestError) -> String {
     let refused = status(error.clone());
     let status = match error {

@@ -5,8 +5,8 @@
 //!  FIN RSV×3 opcode  MASK length (7 bits)   longer length     mask      XOR mask
 //! ```
 //!
-//! Data is passed on as it arrives. No part of a message is buffered here, however long the message is, and a control
-//! frame needs at most 125 bytes. A protocol violation by the client is returned as an error and ends the connection.
+//! Data is passed on as it arrives, however long a message is. Only frame headers, and control frames of at most 125
+//! bytes, are buffered here. A protocol violation by the client is returned as an error and ends the connection.
 //!
 //! # Invariants
 //!
@@ -91,7 +91,7 @@ impl Opcode {
     }
 }
 
-/// The header of a frame and the unread length of its payload.
+/// The header of a frame, and the number of payload bytes that have not been read yet.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     opcode: Opcode,

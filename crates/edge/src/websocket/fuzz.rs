@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use super::frame::{CONTROL_BYTES_MAX, Decoder, Event, Violation};
 
 /// Decodes arbitrary bytes as frames. The first byte selects the size of the pieces in which the other bytes arrive.
-/// The events must not depend on that size, and no data that could be passed on may stay buffered.
+/// The events must not depend on that size, and all data that can be passed on must have been passed on.
 pub fn frames(data: &[u8]) {
     let Some((piece, bytes)) = data.split_first() else { return };
     let whole = read(bytes, bytes.len().max(1));

@@ -11,15 +11,16 @@
 //!
 //! # Invariants
 //!
-//! * Data is not read while [`UNREAD_PIECES_MAX`] pieces wait for the call, and the call's response is not read while a
-//!   frame waits for the client. Flow control therefore works in both directions. The gateway limits the length of a
-//!   message.
+//! * No data is read from the client while [`UNREAD_PIECES_MAX`] pieces are waiting for the call, and the call's
+//!   response is not read while a frame is waiting to be sent to the client. Flow control therefore works in both
+//!   directions. The gateway limits the length of a message.
 //! * The connection counts against the limit on connections until it is closed.
 //!
 //! # Not here
 //!
-//! The call and its permissions (`gateway`), hosts and origins (`http`), the protocol upgrade (`net::listen`). There
-//! are no extensions. There are no pings either, because TCP keep-alive detects lost clients, as in etcd.
+//! The call and its permissions (`gateway`), hosts and origins (`http`), the protocol upgrade (`net::listen`).
+//! WebSocket extensions are not supported. The server sends no pings, because TCP keep-alive detects lost clients, as
+//! in etcd.
 
 mod frame;
 #[cfg(any(test, fuzzing))]
@@ -52,7 +53,7 @@ const PIECE_BYTES: usize = 4 << 10;
 /// Maximum number of unsent ping replies.
 const PONGS_MAX: usize = 1;
 
-/// Maximum wait for the client to close the connection after the close frame was sent.
+/// Maximum time to wait for the client to close the connection after the close frame was sent.
 const CLOSING_WITHIN: Duration = Duration::from_secs(2);
 
 /// Maximum number of bytes read and discarded while waiting for the client to close the connection.
@@ -122,8 +123,8 @@ where
                     };
                 }
             }
-            // While the member stops, a call that has received data is still completed. The service of a streaming call
-            // ends the stream when it receives the stop signal.
+            // While the member is stopping, a call that has received data is still completed. The service of a
+            // streaming call ends the stream when it receives the stop signal.
             if is_stopping && !has_said.load(Ordering::Relaxed) {
                 break End::Stopping;
             }
