@@ -1,8 +1,8 @@
 //! Measures puts and reads on one engine: `puts URL SECONDS CLIENTS...`.
 //!
 //! Each client puts 256-byte values to random keys, one put at a time. For each number of clients, the program prints
-//! the number of puts per second, the latency of a put, and the number of puts per batch. Then it measures reads of
-//! pages of 500 keys.
+//! the number of puts per second, the latency of a put, and the number of puts per batch. Then it measures the latency
+//! of reading pages of 500 keys.
 
 #![expect(
     clippy::print_stdout,

@@ -169,7 +169,7 @@ impl Draft {
             && self.encoded.tokens.is_empty()
     }
 
-    /// Encodes the batch for its row of the log.
+    /// Encodes the batch for its row in the log.
     pub(crate) fn encode(&self) -> Vec<u8> {
         self.encoded.encode_to_vec()
     }

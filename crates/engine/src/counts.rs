@@ -1,22 +1,21 @@
-//! Remembers the counts of ranges, so that the database does not count the same range for each list.
+//! Remembers the counts of ranges, so that the database does not count the same range again for each list request.
 //!
 //! A response contains the number of keys in the whole range, and the database must visit all of these
 //! keys to count them. Two facts make most of this work unnecessary:
 //!
-//! * The count of a range at one revision and the changes between that revision and another one result
-//!   in the count at the other revision: each created key adds 1, and each deletion subtracts 1. The
-//!   server has the recent changes in memory, for its watchers.
-//! * A client that lists a range in pages requests each page at the revision of the first page,
-//!   beginning after the last key of the previous page. The count of a page is therefore the count of
-//!   the previous page minus the number of keys that the previous page returned.
+//! * The count of a range at one revision follows from the count at another revision and the changes in between: each
+//!   created key adds 1, and each deletion subtracts 1. The server has the recent changes in memory, for its watchers.
+//! * A client that lists a range in pages requests each page at the revision of the first page, beginning after the
+//!   last key of the previous page. The count in the response for a page is therefore the count in the previous
+//!   response minus the number of keys that the previous page returned.
 //!
 //! # Invariants
 //!
 //! * A remembered count is the number of live keys at one revision. The keyspace at that revision never
 //!   changes, unless the database loses committed changes. In that case, the replica restarts, and
 //!   earlier counts are no longer used.
-//! * At most [`COUNTS_MAX`] counts of ranges and as many of continued lists are remembered, each with
-//!   at most [`BOUNDS_BYTES_MAX`] bytes of keys. Beyond that, the oldest count is dropped.
+//! * At most [`COUNTS_MAX`] counts of ranges and as many counts of continued lists are remembered, each with at most
+//!   [`BOUNDS_BYTES_MAX`] bytes of keys. If there are more, the oldest count is dropped.
 
 use std::collections::VecDeque;
 
@@ -35,14 +34,14 @@ const BOUNDS_BYTES_MAX: usize = 4 << 10;
 /// The remembered counts of ranges.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Counts that the database has determined, moved on to later revisions since then.
+    /// Counts that the database has determined, some of which have since been updated to later revisions.
     ranges: Mutex<Recent>,
-    /// Counts of the rests of ranges that are listed in pages. They are separate, because the pages of
-    /// one long list would displace all other counts.
+    /// Counts of the unread remainders of ranges that are listed in pages. They are kept separately, because the pages
+    /// of one long list would otherwise displace all other counts.
     rests: Mutex<Recent>,
 }
 
-/// The counts that were used last, oldest first.
+/// The most recently stored counts, oldest first.
 #[derive(Debug, Default)]
 struct Recent(VecDeque<Count>);
 
@@ -116,7 +115,7 @@ impl Counts {
         self.ranges.lock().note(wanted(query, revision, restarts, count));
     }
 
-    /// Remembers the count of the part of the range that follows a page.
+    /// Remembers the count for the part of a range that follows a page.
     pub(crate) fn note_page(
         &self,
         query: &RangeQuery,

@@ -84,7 +84,7 @@ impl Frozen {
         Ok(())
     }
 
-    /// Checks, after the records have been read, that no compaction may have removed any of them.
+    /// Checks, after the records have been read, that no compaction can have removed any records before they were read.
     async fn check(&self, context: &TermContext) -> Result<(), EngineError> {
         if self.session.tables() == Tables::Local {
             return Ok(());

@@ -1,5 +1,4 @@
-//! The engine: one of the servers that share a keyspace in a database, with the interface that the
-//! services use.
+//! The engine, which is one of the servers that share a keyspace in a database. The services use it through [`Engine`].
 
 use std::future::Future;
 use std::path::Path;
@@ -36,7 +35,7 @@ use crate::wire::{LeaseTimes, Question, Reply};
 
 /// Maximum time that a request waits for a server to become the sequencer.
 const SEQUENCER_TIME_MAX: Duration = Duration::from_secs(5);
-/// A read fails after compactions have overtaken this many attempts.
+/// Maximum number of attempts at a read. An attempt fails if a compaction overtakes it.
 const OVERTAKEN_MAX: usize = 10;
 /// Interval at which [`Engine::wait_compacted`] checks for remaining garbage.
 const GARBAGE_INTERVAL: Duration = Duration::from_millis(50);
@@ -200,8 +199,8 @@ impl Engine {
         self.shared.context.server_id
     }
 
-    /// Returns the published users, leases, alarms and watchers of this server. The published views of
-    /// the keyspace contain no keys.
+    /// Returns the users, leases, alarms and watchers that this server has published for its services. The published
+    /// views of the keyspace contain no keys.
     #[must_use]
     pub fn published(&self) -> &PublishedState {
         self.shared.context.replica.published()
@@ -453,7 +452,7 @@ impl Engine {
         Reply::of_error(&EngineError::OutcomeUnknown).encode_bytes()
     }
 
-    /// Stops the server. If it is the sequencer, another server takes over at once.
+    /// Stops the server. If this server is the sequencer, another server takes over immediately.
     pub async fn stop(&self) {
         let Shared { context, role, tasks, .. } = &*self.shared;
         let term = role.term();
@@ -579,9 +578,9 @@ impl Engine {
         permission.check_lease(Access::Write, id)
     }
 
-    /// Renews a lease by the clock of this server, which is the sequencer. The result is returned only after a round of
-    /// the follower that began after the renewal. If that round shows that another term has begun, the new sequencer
-    /// has given the lease its full lifetime, and the caller asks the new sequencer.
+    /// Renews a lease according to the clock of this server, which is the sequencer. The result is returned only after
+    /// a round of the follower that began after the renewal. If that round shows that another term has begun, the new
+    /// sequencer has given the lease its full lifetime, and the caller asks the new sequencer.
     async fn renew_here(
         &self,
         term: &SequencerHandle,

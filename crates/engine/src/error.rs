@@ -1,4 +1,4 @@
-//! The errors of the engine, other than refusals.
+//! The errors of the engine. They do not include the refusal of a request by the state.
 
 use quorate_state::apply::{Fault as ApplyFault, RecoverError};
 use quorate_state::mvcc::Fault as StoreFault;
@@ -22,7 +22,7 @@ pub enum Indexed {
 /// The reason why a request has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// No server holds the role of the sequencer. The request was not applied.
+    /// No server holds the sequencer role. The request was not applied.
     #[error("no server is the sequencer at the moment")]
     NoSequencer,
     /// Another server has become the sequencer. The request was not applied.
@@ -41,7 +41,7 @@ pub enum EngineError {
     TooLarge {
         /// Number of bytes of the keys and values that the request reads or deletes.
         bytes: usize,
-        /// Maximum number of bytes.
+        /// Maximum number of bytes of these keys and values.
         bytes_max: usize,
     },
     /// A key, or the name of a user or role, is longer than the database can index.
@@ -51,7 +51,7 @@ pub enum EngineError {
         what: Indexed,
         /// Length of the key or name in bytes.
         bytes: usize,
-        /// Maximum number of bytes.
+        /// Maximum length in bytes.
         bytes_max: usize,
     },
     /// The request cannot be decoded.

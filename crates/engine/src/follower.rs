@@ -1,10 +1,9 @@
 //! The follower: reads the log for a server's replica.
 //!
-//! A *round* reads all batches that were committed before the round began. Rounds have three purposes.
-//! A linearizable read waits for a round that began after the read arrived. A server that is not the
-//! sequencer runs a round to receive new batches, whenever the database reports them. Finally, a
-//! sequencer runs a round to confirm that no other server has replaced it, because the round would
-//! return the first batch of the new sequencer.
+//! A *round* reads all batches that were committed before the round began. Rounds have three purposes. A linearizable
+//! read waits for a round that began after the read arrived. A server that is not the sequencer runs a round to receive
+//! new batches, whenever the database reports them. Finally, a sequencer runs a round to confirm that no other server
+//! has replaced it. If one had, the round would return the first batch of the new sequencer.
 //!
 //! All requests for a round that arrive while another round is running share the next round.
 //!
@@ -40,7 +39,7 @@ use crate::term_id::TermId;
 /// The maximum number of batches that one statement reads, including the last known batch. The statement also limits
 /// the bytes of the batches.
 const BATCHES_MAX: i64 = 64;
-/// Maximum number of waiting requests for a round.
+/// Maximum number of requests that wait for a round.
 const WAITING_MAX: usize = 65_536;
 /// Interval between rounds of an idle server. These rounds read batches whose notification from the
 /// database was lost.
@@ -186,8 +185,8 @@ impl Follower {
                 self.rewind(session, reached, read.written_seq).await?;
             }
             for mut batch in read.batches {
-                // Since the batch was committed, the database may have lost changes to its tables.
-                // In that case, the value in the batch is too high.
+                // Since the batch was committed, the database may have lost changes to its tables. In that case,
+                // `written_seq` in the batch is too high.
                 batch.written_seq = batch.written_seq.min(read.written_seq);
                 let next = self.replica.position().seq + 1;
                 if batch.seq > next {
@@ -332,9 +331,8 @@ pub(crate) async fn read_start(session: &Session) -> Result<Start, EngineError> 
             let copy = |column: usize| Bytes::copy_from_slice(row.get(column));
             rows.put(bucket, copy(1), copy(2));
         }
-        // The newest batch always stays in the log. The batch at this position is still in the log,
-        // too, unless a compaction has removed it since the position was read. In that case, the
-        // position is read again.
+        // The newest batch always stays in the log. The batch at position `written` is still in the log, too, unless a
+        // compaction has removed it since the position was read. In that case, the position is read again.
         let batch = session.read_opt(Statement::ReadBatch, &[&written]).await?;
         let Some(batch) = batch else {
             tokio::time::sleep(RETRY_INTERVAL).await;

@@ -1,9 +1,9 @@
 //! Stores the keyspace in a PostgreSQL database, which any number of servers can share.
 //!
-//! The servers store no data of their own. One of them is the *sequencer*: it orders all requests,
-//! applies them with `quorate_state`, and commits them in batches. The other servers forward requests
-//! to the sequencer. If the sequencer fails, one of them takes over. Every server executes reads on the
-//! database, and delivers events to its own watchers.
+//! The servers store no data of their own. One of them is the *sequencer*: it orders all requests, applies them with
+//! `quorate_state`, and commits them in batches. The other servers forward requests to the sequencer. If the sequencer
+//! fails, another server takes over. Every server reads from the database itself, and delivers events to its own
+//! watchers.
 //!
 //! ```text
 //!            sequencer: load keys ─► State::apply ─► log table        (a commit is one row)

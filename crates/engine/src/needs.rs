@@ -131,8 +131,8 @@ pub(crate) struct Coverage {
     spans: Vec<(Span, Level)>,
 }
 
-/// The maximum number of ranges in a coverage. Beyond that, the oldest ranges are dropped from the
-/// coverage, and loaded again if they are needed.
+/// The maximum number of ranges in a coverage. If there are more, the oldest ranges are dropped from the coverage, and
+/// are loaded again if they are needed.
 const SPANS_MAX: usize = 64;
 
 impl Coverage {

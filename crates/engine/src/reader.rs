@@ -1,9 +1,9 @@
 //! Reads: ranges and read-only transactions at a revision, from the tables and the tail.
 //!
-//! A read uses the newest revision that this server has reached. It reads the tables as of that
-//! revision, and merges the changes of the tail into the result. The database handles key order, limits
-//! and counts. Filters, sorting and the form of the response are the same as on a member, because the
-//! found versions are loaded into a working set, and the request is executed on this working set.
+//! A read uses the newest revision that this server has reached. It reads the tables as of that revision, and merges
+//! the changes of the tail into the result. The database handles key order, limits and counts. Filters, sorting and the
+//! form of the response are the same as on a member, because the versions that were found are loaded into a working
+//! set, on which the request is executed.
 //!
 //! | request | statements | rows read by the database |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! Competes for the role of the sequencer, and announces this server to the other servers.
+//! Competes for the sequencer role, and announces this server to the other servers.
 //!
 //! Table `sequencer` has one row. It contains the holder of the role, the holder's epoch, and the time
 //! at which the holder's lease on the role expires. All times are measured by the database's clock.
@@ -93,7 +93,7 @@ pub(crate) struct Role {
     pub(crate) term: watch::Sender<Option<SequencerHandle>>,
     pub(crate) holder: watch::Sender<Holder>,
     servers: Mutex<Vec<ServerRow>>,
-    /// Makes `compete` read the role at once, because a request could not be forwarded.
+    /// Notified when a request could not be forwarded. `compete` then reads the role immediately.
     pub(crate) look: Notify,
 }
 
@@ -221,8 +221,8 @@ async fn step(
         announce(session, context, role, server).await?;
     }
     let (holder, stored_bytes) = read_holder(session).await?;
-    // During a term, the sequencer's tasks keep this count up to date. This server has no term now, so it
-    // uses the count in the database.
+    // During a term, the sequencer's tasks keep this count up to date. This server is not in a term now, so it uses the
+    // count in the database.
     context.stored_bytes.store(stored_bytes, Ordering::Relaxed);
     let is_free = holder.is_expired || holder.id == server.id;
     role.holder.send_if_modified(|known| {
@@ -321,7 +321,7 @@ pub(crate) async fn notify_servers(context: TermContext, role: Arc<Role>) {
     }
 }
 
-/// Gives up the role, so that another server can take over at once.
+/// Gives up the role, so that another server can take over immediately.
 pub(crate) async fn leave(context: &TermContext, id: TermId) -> Result<(), DatabaseFault> {
     let session = context.database.connect().await?;
     session.execute(Statement::LeaveRole, &[&id.epoch.cast_signed(), &id.nonce]).await?;

@@ -1,11 +1,10 @@
 //! The URL of the database, and the credentials that belong to it.
 //!
-//! The URL has the form of libpq: `postgres://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETER=VALUE`.
-//! Several hosts are separated by commas, and the first host that accepts writes is used. In addition
-//! to the parameters of the client library, `schema` selects one of several keyspaces in the same
-//! database, and `sslmode`, `sslrootcert`, `sslcert`, `sslkey` and `passfile` have the same meaning as
-//! in libpq. Missing credentials come from the environment variables `PGUSER`, `PGPASSWORD` and
-//! `PGPASSFILE`.
+//! The URL has the format that libpq defines: `postgres://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETER=VALUE`. Several
+//! hosts are separated by commas, and the first host that accepts writes is used. In addition to the parameters of the
+//! client library, `schema` selects one of several keyspaces in the same database, and `sslmode`, `sslrootcert`,
+//! `sslcert`, `sslkey` and `passfile` have the same meaning as in libpq. Missing credentials come from the environment
+//! variables `PGUSER`, `PGPASSWORD` and `PGPASSFILE`.
 //!
 //! # Invariants
 //!
@@ -22,7 +21,7 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 const SCHEMA_DEFAULT: &str = "quorate";
 /// The time limit for a connection attempt to one host, unless the URL sets `connect_timeout`.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// After this time without an acknowledgement, the operating system closes a connection.
+/// Time without an acknowledgement after which the operating system closes a connection.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// Whether TLS is used, and how the database server's certificate is checked.
@@ -102,7 +101,7 @@ impl DatabaseUrl {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (parameters, others) = Parameters::take(query)?;
         let rest = if others.is_empty() { base.to_owned() } else { format!("{base}?{others}") };
-        // The client's error is dropped, because it may quote parts of the URL.
+        // The error of the client library is dropped, because it may quote parts of the URL.
         let mut config: Config = rest.parse().map_err(|_| UrlError::Invalid)?;
         if config.get_hosts().is_empty() {
             return Err(UrlError::Invalid);

@@ -60,7 +60,7 @@ pub enum DatabaseFault {
     /// The connection was lost or the time limit was exceeded, so the outcome is unknown.
     #[error("the connection to the database was lost: {0}")]
     Lost(String),
-    /// Every attempt to read failed, although the last connection was not lost.
+    /// A read has failed, or has been overtaken by compactions too often. The text contains the reason.
     #[error("failed to read from the database: {0}")]
     Unread(&'static str),
     /// The database refused a statement for another reason.

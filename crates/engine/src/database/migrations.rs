@@ -15,17 +15,17 @@
 //! requires a transaction that spans several shards of a distributed database. The largest tables are
 //! `versions` and `newest`, whose primary keys begin with the key.
 //!
-//! In a database with the extension Citus, new tables `versions` and `newest` are distributed by key.
-//! The versions of a key and its newest version are on the same node, so that one node executes a
-//! statement that joins the two tables. The other tables stay on the coordinator: they are small, or,
-//! like the log, are written by one server at a time, which would wait for a second node.
+//! In a database with the extension Citus, new tables `versions` and `newest` are distributed by key. The versions of a
+//! key and its newest version are on the same node, so that one node executes a statement that joins the two tables.
+//! The other tables stay on the coordinator, because they are small or, like the log, are written by one server at a
+//! time, so that a second node would only add latency.
 //!
 //! # Invariants
 //!
 //! * Every statement can be repeated, so that several servers that start at the same time can all run
 //!   the migrations.
-//! * Tables are distributed in the transaction that adds the row of table `format`. So no server uses
-//!   tables that another server is still going to distribute.
+//! * Tables are distributed in the transaction that adds the row of table `format`. As a result, no server uses tables
+//!   that another server has yet to distribute.
 
 use std::sync::atomic::Ordering;
 
@@ -50,7 +50,7 @@ const ATTEMPTS_MAX: usize = 10;
 /// statements are never changed, because tables of every format may exist.
 const MIGRATIONS: &[(i32, &[&str])] = &[(
     2,
-    // A server of format 1 that is still running ignores the new columns.
+    // A server that uses format 1 and is still running ignores the new columns.
     &[
         "ALTER TABLE {s}.log ADD COLUMN IF NOT EXISTS nonce bigint NOT NULL DEFAULT 0",
         "ALTER TABLE {s}.sequencer ADD COLUMN IF NOT EXISTS nonce bigint NOT NULL DEFAULT 0",
@@ -223,8 +223,8 @@ impl Database {
         Ok(())
     }
 
-    /// Stores whether Citus distributes the tables of versions, which an operator may also have done or
-    /// undone while no server was running.
+    /// Stores whether Citus distributes the tables of versions. An operator may also have distributed them, or undone
+    /// this, while no server was running.
     async fn find_distribution(&self, session: &Session) -> Result<(), DatabaseFault> {
         let distributed = self.distributed_count(session).await?.unwrap_or(0);
         if distributed == 1 {

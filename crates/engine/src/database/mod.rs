@@ -79,9 +79,9 @@ const SETTINGS: [&str; 5] = [
     "SET client_connection_check_interval = '1s'",
 ];
 
-/// The setting of every session of a Citus database: a statement uses one connection to each worker.
-/// By default, a statement for many shards opens up to 16 connections to each worker, which takes longer
-/// than most statements, and Citus closes all of them but one after the statement.
+/// The setting of every session of a Citus database: a statement uses one connection to each worker. By default, a
+/// statement for many shards opens up to 16 connections to each worker, which takes longer than most statements, and
+/// after the statement, Citus closes all but one of these connections.
 const NODE_CONNECTION: &str = "SET citus.max_adaptive_executor_pool_size = 1";
 
 /// The settings of a session that uses several connections to each worker, and keeps them for the next
@@ -99,8 +99,8 @@ pub(crate) struct Database {
     tls: Option<DatabaseTls>,
     idle: Mutex<Vec<Session>>,
     permits: Semaphore,
-    /// Whether Citus distributes the tables of versions. The migration stores this before any other
-    /// session is opened.
+    /// Whether Citus distributes the tables of versions. The migration sets this value before any other session is
+    /// opened.
     is_distributed: AtomicBool,
     /// Notified when the database reports a new batch.
     pub(crate) batch_reported: Arc<Notify>,
@@ -486,8 +486,8 @@ impl Session {
     }
 }
 
-/// Adds the compacted revision to rows: the one that the statement has read together with them, or else the one that
-/// `read` returns now. It is read after the rows, so that it is at least as new as they are.
+/// Adds the compacted revision to rows. If the statement has not read this revision together with the rows, `read`
+/// returns it. Because `read` is called after the rows were read, the revision is at least as new as the rows.
 async fn with_compacted(
     rows: Vec<Row>,
     read: impl AsyncFnOnce() -> Result<Option<Row>, DatabaseFault>,
@@ -505,7 +505,7 @@ fn compacted_in(rows: &[Row]) -> Option<i64> {
     rows.first().and_then(|row| row.get("compacted"))
 }
 
-/// Returns the fault of a table `progress` without its row.
+/// Returns the fault for a missing row in table `progress`.
 pub(crate) fn no_progress() -> DatabaseFault {
     DatabaseFault::Content { table: "progress", problem: "the row is missing".to_owned() }
 }

@@ -14,9 +14,8 @@ pub(crate) enum Statement {
     AppendLog,
     /// Appends the batch that ends an import.
     AppendImport,
-    /// Reads the batches after a position, and the position of the last batch that is in the tables.
-    /// The first row is the batch at the start position, without its content. It shows whether the log
-    /// still contains that batch.
+    /// Reads the batches after a position, and the position of the last batch that is in the tables. The first row is
+    /// the batch at the start position, without its content. This row shows whether the log still contains that batch.
     ReadLog,
     /// Reads the batch at a position.
     ReadBatch,
@@ -75,11 +74,11 @@ pub(crate) enum Statement {
     CountAt(End),
     /// Reads the compacted revision.
     Compacted,
-    /// Takes over the role of the sequencer, if it is free.
+    /// Takes over the sequencer role, if it is free.
     TakeRole,
-    /// Extends the lease on the role of the sequencer.
+    /// Extends the lease on the sequencer role.
     RenewRole,
-    /// Gives up the role of the sequencer.
+    /// Gives up the sequencer role.
     LeaveRole,
     /// Reads the current sequencer, and the number of bytes of all versions in the tables.
     ReadRole,
@@ -112,7 +111,7 @@ pub(crate) enum Statement {
     IsAnyVisible,
 }
 
-/// Where the tables `versions` and `newest` are.
+/// Where the tables `versions` and `newest` are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tables {
     /// In the same database as the other tables. A statement reads all tables in one snapshot.
@@ -393,15 +392,15 @@ fn version_at(tables: Tables) -> String {
 
 /// A statement that reads batches from the log.
 struct LogPart {
-    /// The content that is read of each batch.
+    /// The expression for the content of a batch: the column itself, or an expression that omits some contents.
     batch: &'static str,
-    /// The batches that are read.
+    /// The condition that a batch must meet to be read.
     condition: &'static str,
     /// The order of the batches.
     order: &'static str,
     /// The parameter for the maximum number of batches.
     limit: &'static str,
-    /// Another value, which is the same in each row.
+    /// The expression for an additional value, which is the same in each row.
     extra: &'static str,
 }
 

@@ -36,8 +36,8 @@ const WORKING_SET_KEYS_MAX: usize = 200_000;
 /// A batch accepts no more requests once its responses list this number of keys, because the responses
 /// stay in memory until the batch is committed.
 const ANSWERED_KEYS_MAX: usize = 200_000;
-/// Maximum number of bytes of committed batches that have not been written to the tables yet. Above it,
-/// new requests wait.
+/// Maximum number of bytes of committed batches that have not been written to the tables yet. While more bytes are
+/// waiting, new requests wait.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
 /// An applied batch that is to be appended to the log.
@@ -99,7 +99,7 @@ pub(super) struct Applying {
     pub(super) prepared: mpsc::Sender<Prepared>,
     /// The number of the last committed batch.
     pub(super) committed: watch::Receiver<u64>,
-    /// Changes whenever batches have been written to the tables.
+    /// A channel whose value changes whenever batches have been written to the tables.
     pub(super) written: watch::Receiver<u64>,
     /// The bytes of all versions in the tables, which the quota limits.
     pub(super) stored_bytes: Arc<AtomicU64>,
@@ -377,8 +377,8 @@ fn decoded(job: Job) -> Option<Waiting> {
     }
 }
 
-/// Returns whether a request contains a password in plain text. Such a request is refused before it is
-/// applied, because applying it would be a fault of the state.
+/// Returns whether a request contains a password in plain text. Such a request is refused before it is applied, because
+/// applying it would end the term with an error instead of refusing the request.
 fn has_plain_password(command: &Command) -> bool {
     match command {
         Command::Auth(command) => command.has_plain_password(),

@@ -184,8 +184,8 @@ impl Committing {
                     replies.send();
                 }
                 Err(error) => {
-                    // With this error, the batch is not in the log, so the callers can send their
-                    // requests to the new sequencer.
+                    // This error means that the batch is not in the log, so the callers can send their requests to the
+                    // new sequencer.
                     if matches!(error, EngineError::SequencerChanged) {
                         replies.refuse();
                     }
@@ -215,8 +215,8 @@ impl Committing {
         self.metrics.commit_duration.observe(started.elapsed());
         self.seq = seq;
         let mut batch = draft.committed(seq, self.appender.term, last_revision)?;
-        // The value in the batch is not used, because the tail has been informed of later writes to
-        // the tables since the batch was applied.
+        // The batch's own `written_seq` is not used, because it dates from the time at which the batch was applied, and
+        // the tail has been informed of later writes to the tables since then.
         batch.written_seq = 0;
         self.replica.publish_committed(&Arc::new(batch), self.restarts)?;
         self.notify.notify_one();
@@ -224,7 +224,8 @@ impl Committing {
     }
 
     /// Confirms, for a batch without changes, that no other server had become the sequencer when the requests of the
-    /// batch arrived. In that case, the responses reflect everything that was committed before the requests arrived.
+    /// batch arrived. This confirmation ensures that the responses reflect everything that was committed before the
+    /// requests arrived.
     async fn confirm(&self) -> Result<(), EngineError> {
         self.rounds.wait().await?;
         let position = self.replica.position();

@@ -34,7 +34,7 @@ use crate::replica::Replica;
 
 /// Maximum number of batches whose garbage one step removes. The statement that reads them also limits their bytes.
 const STEP_BATCHES: i64 = 16;
-/// The same limit for distributed tables, whose transactions take longer.
+/// The value of `STEP_BATCHES` for distributed tables. It is higher, because each transaction takes longer there.
 const STEP_BATCHES_DISTRIBUTED: i64 = 256;
 /// Pause before a failed step is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
@@ -45,7 +45,7 @@ pub(super) struct Compacting {
     replica: Arc<Replica>,
     /// The newest accepted compaction.
     accepted: watch::Receiver<Option<Compaction>>,
-    /// Changes whenever batches have been written to the tables.
+    /// A channel whose value changes whenever batches have been written to the tables.
     written: watch::Receiver<u64>,
     session: Option<Session>,
     /// The bytes of all versions in the tables.
@@ -146,10 +146,10 @@ impl Compacting {
         Ok(self.session.insert(session))
     }
 
-    /// Announces the compaction, and removes the garbage of the batch that contains the compacted
-    /// revision. The batch itself stays in the log, because watchers can still read it. This function
-    /// runs before any older batch is removed, so a compaction is complete when the log contains no older
-    /// batch. Returns whether the garbage is removed. It is not removed if the tables have lost the batch.
+    /// Stores the compacted revision, and removes the garbage of the batch that contains this revision. The batch
+    /// itself stays in the log, because watchers can still read it. This function runs before any older batch is
+    /// removed, so a compaction is complete when the log contains no older batch. Returns whether the garbage was
+    /// removed, which is not the case if the tables have lost the batch.
     async fn remove_last(&mut self, compacted: i64) -> Result<bool, DatabaseFault> {
         let written = self.read_written().await?;
         let session = self.session().await?;

@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //!
-//! * The state is loaded after the fence is in the log, so it contains everything that earlier
-//!   sequencers have committed. They can commit nothing after the fence.
+//! * The state is loaded after the fence is in the log, so it contains everything that earlier sequencers have
+//!   committed. Earlier sequencers can commit nothing after the fence.
 //! * If any task ends, the term ends, and the state is dropped.
 //! * The lease on the role is extended regularly from the first step on, however long it takes until
 //!   the term accepts requests.
@@ -98,9 +98,9 @@ pub(crate) async fn run_term(
 ) -> Ending {
     let prepared = tokio::select! {
         prepared = Box::pin(begin(&context, id)) => prepared,
-        // Beginning a term takes a long time if many batches are not in the tables yet, or if many keys
-        // are attached to leases. If the lease on the role were not extended, another server would take
-        // over in the meantime, and would not finish in time either.
+        // A term takes a long time to begin if many batches are not in the tables yet, or if many keys are attached to
+        // leases. If the lease on the role were not extended, another server would take over in the meantime, and would
+        // not finish in time either.
         ended = renew_role(context.clone(), id) => ended.and(Err(EngineError::SequencerChanged)),
     };
     match prepared {
@@ -109,7 +109,7 @@ pub(crate) async fn run_term(
     }
 }
 
-/// A term whose state is loaded.
+/// A term whose state has been loaded.
 struct Begun {
     id: TermId,
     state: State,
@@ -265,7 +265,7 @@ impl Ending {
     }
 }
 
-/// Extends the lease on the role of the sequencer at regular intervals. A failed extension does not
+/// Extends the lease on the sequencer role at regular intervals. A failed extension does not
 /// end the term, because the lease only prevents other servers from taking over needlessly.
 async fn renew_role(context: TermContext, id: TermId) -> Result<(), EngineError> {
     let mut session = None;

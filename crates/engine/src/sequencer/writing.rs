@@ -7,11 +7,10 @@
 //!   written once, and a former sequencer cannot write after its successor has written.
 //! * Every server derives the same rows from a part of the log. Therefore a part whose transaction had
 //!   an unknown outcome is written again if the position has not moved.
-//! * If Citus distributes the tables, the nodes make a transaction visible at different times, the
-//!   position first. A part is then written in two transactions: the first one locks the position and
-//!   writes the versions, and the second one moves the position after all nodes have confirmed the
-//!   first one. If the first one is repeated, it waits for the outcome of earlier attempts, because it
-//!   writes the same rows.
+//! * If Citus distributes the tables, the nodes make the changes of a transaction visible at different times, beginning
+//!   with the position. A part is then written in two transactions: the first one locks the position and writes the
+//!   versions, and the second one moves the position after all nodes have confirmed the first one. A repetition of the
+//!   first transaction waits for the outcome of earlier attempts, because it writes the same rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -133,8 +132,8 @@ impl Writing {
         Ok(())
     }
 
-    /// Writes a part, and moves the position. Returns whether the position was still `from`. Otherwise,
-    /// nothing is written.
+    /// Writes a part and moves the position, unless the position is no longer `from`. Returns whether the part was
+    /// written.
     async fn write(&mut self, from: u64, part: &[Arc<Committed>]) -> Result<bool, DatabaseFault> {
         let to = part.last().map_or(from, |last| last.seq).cast_signed();
         let from = from.cast_signed();
@@ -168,8 +167,8 @@ impl Writing {
     }
 }
 
-/// Writes versions to distributed tables. Returns whether the position was still `from`. Otherwise,
-/// nothing is written.
+/// Writes versions to distributed tables, unless the position is no longer `from`. Returns whether the versions were
+/// written.
 async fn write_to_nodes(
     session: &Session,
     from: i64,

@@ -42,7 +42,7 @@ impl Loss {
         engine
     }
 
-    /// Copies the tables, as they would be on a standby.
+    /// Copies the tables, as an asynchronous standby would.
     async fn save(&self) {
         let schema = self.schema;
         let mut text =
@@ -155,7 +155,7 @@ async fn writes_after_the_loss_of_batches_are_read_by_every_server() {
 async fn a_sequencer_whose_epoch_was_given_to_another_server_acknowledges_only_its_own_batches() {
     let Some(postgres) = shared() else { return };
     let mut loss = Loss::new(postgres, "lost_epoch").await;
-    // Each server has a network of its own, so the servers do not forward requests to each other.
+    // Each server has its own network, so the servers cannot forward requests to each other.
     let zero = start(&postgres.url("lost_epoch"), 9, &Network::default()).await;
     put_at(&zero, "kept", "1").await;
     wait_written(&zero).await;
@@ -183,7 +183,7 @@ async fn a_sequencer_whose_epoch_was_given_to_another_server_acknowledges_only_i
             break;
         }
         // The first server can become the sequencer only after the second server has stopped and
-        // its lease on the role of the sequencer has expired.
+        // its lease on the sequencer role has expired.
         two.abandon().await;
         tokio::time::sleep(Duration::from_millis(500)).await;
     }

@@ -194,8 +194,8 @@ impl Postgres {
         self.dir.path().join("data")
     }
 
-    /// Starts the server from a shell, which stops the server when the shell's standard input is
-    /// closed. The end of the test process also closes this input.
+    /// Starts the server from a shell, which stops the server when the shell's standard input is closed. This input is
+    /// also closed when the test process ends.
     pub(crate) fn launch(&mut self) {
         let script = "\"$0\" -D \"$1\" -p \"$2\" -c listen_addresses=127.0.0.1 -c unix_socket_directories=\"$3\" \
                       -c fsync=off -c full_page_writes=off -c max_connections=300 $4 >>\"$3/log\" 2>&1 & \

@@ -32,8 +32,8 @@ pub(crate) enum Action {
     Count,
 }
 
-/// A fault in the statements whose text contains `text`. With period 1, it is injected into every such
-/// statement; with period 2, into every second one.
+/// A fault in the statements whose text contains `text`. A fault with period 1 is injected into every such statement,
+/// and a fault with period 2 into every second such statement.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) text: &'static str,

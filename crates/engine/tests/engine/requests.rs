@@ -408,7 +408,7 @@ async fn an_interrupted_creation_of_the_tables_is_completed_at_the_next_start() 
     let Some(postgres) = shared() else { return };
     let url = postgres.url("incomplete");
     start_one(&url).await.stop().await;
-    // Simulates that the first server was killed after it had created a few tables.
+    // Simulates a first server that was killed after it had created a few tables.
     let database = connect(&url).await;
     let text = "DELETE FROM incomplete.format; DROP TABLE incomplete.servers, incomplete.sequencer, \
                 incomplete.progress, incomplete.facts";
@@ -603,8 +603,8 @@ async fn loading_stops_early_for_a_request_that_needs_too_many_keys() {
             matches!(refused, Err(EngineError::TooLarge { bytes_max: 1_048_576, .. })),
             "{refused:?}"
         );
-        // The values total 20 MB. The server tries to load them twice, the second time for the request
-        // alone, but stops early each time.
+        // The values total 20 MB. The server tries to load them twice, first for the whole batch and then for the
+        // request alone, but stops early both times.
         let bytes = proxy.answered_bytes() - before;
         assert!(bytes < 16_000_000, "the database sent {bytes} bytes");
     }

@@ -96,7 +96,7 @@ async fn another_server_takes_over_and_keeps_every_acknowledged_write() {
     let engines = [&two, &three];
     let before = sequencer_of(&engines).await.server_id();
     assert_ne!(before, 1);
-    // A clean stop hands the role over at once.
+    // A server that is stopped cleanly gives up the role immediately.
     let (stopping, other) = if before == 2 { (&two, &three) } else { (&three, &two) };
     network.remove(&format!("address-{before}"));
     stopping.stop().await;
@@ -305,8 +305,8 @@ async fn watchers_on_every_server_receive_each_event_once_and_in_order() {
         }
         assert_eq!(watcher.events, expected);
     }
-    // The first server reads history from its tail. The third server has started later, so it reads
-    // history from the log.
+    // The first server reads history from its tail. The third server was started later, so it reads history from the
+    // log.
     let three = start(&url, 3, &network).await;
     for engine in [&one, &three] {
         let mut past = Watcher::open(engine, 30, true);

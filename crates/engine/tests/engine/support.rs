@@ -14,7 +14,7 @@ use quorate_state::apply::{Refusal, Response, StateOptions};
 use quorate_state::mvcc::{RangeQuery, RangeResult};
 use quorate_telemetry::metrics::{Metrics, MetricsLevel};
 
-/// A transport between engines in the same process. It finds an engine by the engine's address.
+/// A transport between engines in the same process, which finds an engine by its address.
 #[derive(Clone, Default)]
 pub(crate) struct Network {
     engines: Arc<Mutex<Vec<(String, Engine)>>>,

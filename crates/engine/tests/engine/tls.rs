@@ -8,8 +8,8 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use crate::postgres::Postgres;
 use crate::support::{Network, eventually, options, put_at};
 
-/// Returns the certificate of an authority, a certificate for `localhost` that the authority has
-/// signed, and the private key of the latter certificate.
+/// Returns the certificate of an authority, a certificate for `localhost` that this authority has signed, and the
+/// private key of the `localhost` certificate.
 fn signed() -> (String, String, String) {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
