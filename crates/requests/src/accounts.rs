@@ -64,7 +64,7 @@ impl Accounts {
         }
     }
 
-    /// Returns the numbers of waiting and refused passwords.
+    /// Returns how many passwords wait to be hashed or checked, and how many were refused.
     #[must_use]
     pub fn passwords_load(&self) -> PasswordsLoad {
         self.passwords.load()
@@ -107,8 +107,8 @@ impl Accounts {
             if let Provider::Signed(_) = &self.access_control.provider {
                 response.token = self.sign(user, auth_revision).await?;
             }
-            // If users had changed between the check of the password and the execution of the login, the password may
-            // no longer be valid, so the login is repeated. The outcome contains the revision at which the login was
+            // If users changed between the check of the password and the execution of the login, the password may no
+            // longer be valid, so the login is repeated. The outcome contains the revision at which the login was
             // executed. This server's own revision may be older if another server executed the login. A change after
             // the login revokes the token.
             if auth_revision == revision {
@@ -197,7 +197,7 @@ impl Accounts {
     }
 
     /// Hashes a password, so that the write contains only the hash. Only administrators may change users, so other
-    /// clients are refused before the expensive hash.
+    /// clients are refused before the expensive hash is computed.
     async fn hash(&self, client: &Credentials, password: &str) -> Result<String, RequestError> {
         if self.access_control.check_admin(client).is_err() {
             // Another member may have made this user an administrator a moment ago, so the check is repeated after a

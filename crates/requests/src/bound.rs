@@ -146,7 +146,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A permit for an amount under a bound, returned when dropped.
+/// A permit for a part of a bound. Dropping the permit returns it.
 #[derive(Debug)]
 pub struct Permit<B: Deref<Target = Bound>> {
     bound: B,

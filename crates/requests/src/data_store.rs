@@ -1,7 +1,8 @@
 //! The interface to the data store: everything that the services require from the component that stores the keys.
 //!
 //! A [`DataStore`] executes requests: reads at a revision, writes in one order, leases, maintenance and changes to the
-//! cluster. Its [`Status`](crate::Status) shows its progress. A raft member implements both (`member::data_store`).
+//! cluster. A [`Status`](crate::Status) shows the progress of the data store. For a raft member, `member::data_store`
+//! implements both traits.
 //!
 //! # Requirements
 //!
@@ -17,8 +18,8 @@
 //! # Permissions
 //!
 //! The permissions of a [`Write`] are checked when it is executed, against the users and roles at its position in the
-//! order of writes. The permissions of a read are checked by the caller, before and after the read. The methods that
-//! receive a client's credentials check them at the last moment, after all waits.
+//! order of writes. The caller checks the permissions of a read, before and after the read. The methods that receive a
+//! client's credentials check them at the last moment, after all waits.
 //!
 //! # Not here
 //!
@@ -54,7 +55,7 @@ pub type StoreResult<'a, T> = StoreFuture<'a, Result<T, RequestError>>;
 /// A write, and the user that requests it.
 #[derive(Debug)]
 pub struct Write<'a> {
-    /// The request. Its header is empty.
+    /// The request, with an empty header.
     pub request: InternalRaftRequest,
     /// The kind of request, for the metrics.
     pub kind: RequestKind,
@@ -65,7 +66,7 @@ pub struct Write<'a> {
     pub trace: Option<&'a Arc<CallTrace>>,
 }
 
-/// The result of a read, with the permit for the memory of its list.
+/// The result of a read, and the permit for the memory of the list that it contains.
 #[derive(Debug)]
 pub struct Listed<T> {
     /// The list, or the response that contains it.
@@ -86,20 +87,20 @@ pub struct Sizes {
 /// The content of a snapshot: a bbolt file as of one point in time.
 #[derive(Debug)]
 pub struct Image {
-    /// The file. It does not change while the image exists.
+    /// The file, which does not change while the image exists.
     pub file: ReadTx,
     /// The storage version of the file.
     pub version: Option<Version>,
 }
 
-/// Returns the query of health checks. It reads the empty key. No such key can exist, so the read passes through all
-/// stages and returns no record.
+/// Returns the query that health checks execute. It reads the empty key, which cannot exist, so the read passes through
+/// all stages and returns no record.
 #[must_use]
 pub fn probe_query() -> RangeQuery {
     RangeQuery { limit: 1, keys_only: true, ..RangeQuery::default() }
 }
 
-/// Executes the requests of clients. The module describes the requirements.
+/// Executes the requests of clients. The documentation of this module describes the requirements on an implementation.
 ///
 /// Every method may be called from any connection thread, and none blocks. If the future of an operation is dropped,
 /// the operation may be cancelled or may continue. A write whose future was dropped may therefore still be executed.
@@ -158,20 +159,20 @@ pub trait DataStore: Debug + Send + Sync {
     /// itself, or an earlier revision if etcd members would lose a key in a compaction at `revision`.
     fn compaction_point(&self, revision: i64) -> i64;
 
-    /// Waits until the compactions executed so far have deleted their records.
+    /// Waits until the compactions executed so far have deleted all records that they made obsolete.
     fn wait_compacted(&self) -> StoreResult<'_, ()>;
 
-    /// Renews a lease for a client that may write all of its keys. Returns the TTL in seconds, or `None` if the lease
-    /// no longer exists. A renewed lease does not expire before its TTL has passed, even if another server has become
-    /// the leader by then.
+    /// Renews a lease for a client that may write all keys attached to the lease. Returns the TTL in seconds, or `None`
+    /// if the lease no longer exists. A renewed lease does not expire before its TTL has passed, even if another server
+    /// has become the leader by then.
     fn renew_lease<'a>(
         &'a self,
         client: &'a Credentials,
         id: LeaseId,
     ) -> StoreResult<'a, Option<i64>>;
 
-    /// Returns the remaining time of a lease and, on request, its keys, or `None` if there is no such lease. The caller
-    /// checks the permissions and fills in the header.
+    /// Returns the remaining time of a lease and, on request, the attached keys, or `None` if the lease does not exist.
+    /// The caller checks the permissions and fills in the header.
     fn time_to_live<'a>(
         &'a self,
         request: &'a LeaseTimeToLiveRequest,
@@ -197,14 +198,14 @@ pub trait DataStore: Debug + Send + Sync {
     /// Returns an image that contains every write acknowledged before this call, for an administrator.
     fn snapshot<'a>(&'a self, client: &'a Credentials) -> StoreResult<'a, Image>;
 
-    /// Returns free space to the file system. Reads and writes continue meanwhile.
+    /// Returns free space to the file system. Reads and writes continue during this time.
     fn defragment(&self) -> StoreResult<'_, Defragmented>;
 
     /// Subscribes to the state of the health service: whether it reports this server as serving.
     fn serving(&self) -> watch::Receiver<bool>;
 
-    /// Makes another server the leader. Fails unless this server is the leader. The wait for the new leader has no
-    /// timeout of its own.
+    /// Makes another server the leader. Fails unless this server is the leader. The operation does not time out while
+    /// it waits for the new leader.
     fn move_leader(&self, to: u64) -> StoreResult<'_, ()>;
 
     /// Checks whether a downgrade to this version can start. Returns the cluster version.

@@ -85,7 +85,7 @@ pub enum RequestError {
     /// The engine's database is not responding.
     #[error("the database is not responding: {0}")]
     Database(Arc<str>),
-    /// The request exceeds a limit of the engine, which the text names.
+    /// The request exceeds a limit of the engine. The text names the limit.
     #[error("{0}")]
     EngineLimit(Arc<str>),
     /// The operation does not apply to a server whose data is in a database.

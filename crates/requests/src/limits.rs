@@ -1,4 +1,4 @@
-//! The limits of requests: sizes, timeouts and intervals.
+//! Limits on requests: sizes, timeouts and intervals.
 
 use std::time::Duration;
 

@@ -3,10 +3,11 @@
 //!
 //! # Fairness
 //!
-//! There are two queues, and the threads take work from them alternately. One contains the work of authenticated users
-//! (hashes of new passwords, signatures), and serves the users in turn. The other contains the passwords of logins. It
-//! serves the sources of logins in turn, and for each source the names in turn. A client with many failing logins
-//! therefore delays only itself, not an administrator or a login under the same name from another source.
+//! There are two queues, and the threads take work from them alternately. One queue contains the work of authenticated
+//! users (hashes of new passwords, signatures), and serves the users in turn. The other queue contains the passwords of
+//! logins. It serves the sources of logins in turn, and for each source, the user names in turn. A client with many
+//! failing logins therefore delays only itself, not an administrator or a login under the same name from another
+//! source.
 //!
 //! A login for a user that does not exist waits like any other login, and checking its password takes the same time, so
 //! that the duration does not reveal which users exist.
@@ -19,7 +20,7 @@
 //! # Bound
 //!
 //! At most [`WAITING_PER_USER_MAX`] items of work wait for one authenticated user, and at most [`WAITING_MAX`] in each
-//! queue. Beyond that, work is refused. The share of one source is bounded when its calls are admitted
+//! queue. Further work is refused. The share of one source is limited when its calls are admitted
 //! (`admission::logins`). Work is discarded if its caller no longer waits for the result.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -52,7 +53,7 @@ const NICENESS: i32 = 19;
 /// The valid bcrypt costs.
 const COSTS: std::ops::RangeInclusive<u32> = 4..=31;
 
-/// The cost that is used instead of an invalid one.
+/// The default cost, which replaces an invalid cost.
 const COST_DEFAULT: u32 = 10;
 
 pub(crate) type Work = Box<dyn FnOnce(&Shared) + Send>;

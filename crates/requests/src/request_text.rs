@@ -211,7 +211,7 @@ fn compaction(request: &CompactionRequest) -> Text {
     text
 }
 
-/// Formats a transaction. Its lists are written even if they are empty.
+/// Formats a transaction. Empty lists of comparisons and operations are written, too.
 fn txn(request: &TxnRequest) -> Text {
     let mut text = Text::default();
     text.message("compare", list(&request.compare, compare));

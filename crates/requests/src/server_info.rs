@@ -30,7 +30,7 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// Creates the information about the server with this cluster id and this id.
+    /// Creates the information about a server from the id of its cluster and its own id.
     pub fn new(
         (cluster_id, id): (u64, u64),
         limits: Limits,

@@ -68,7 +68,7 @@ impl Trace<'_> {
     }
 }
 
-/// The end times of the steps of a read.
+/// The end time of each step of a read.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadTimes {
     started: Instant,

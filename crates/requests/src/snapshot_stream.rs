@@ -1,8 +1,9 @@
 //! Streams a snapshot: a file as of one point in time, while writes continue.
 //!
-//! The pages of the snapshot stay unchanged while the stream exists. They are read outside the connection threads, one
-//! large piece at a time, each after the client has accepted the previous one. A slow client therefore occupies the
-//! memory of at most two pieces ([`STREAM_BYTES`]) and delays the reuse of pages.
+//! The pages of the snapshot stay unchanged while the stream exists. They are read outside the connection threads, in
+//! large pieces. A piece is read only after the client has accepted the previous piece. A slow client therefore
+//! occupies the memory of at most two pieces ([`STREAM_BYTES`]) and delays the reuse of pages that writes have freed in
+//! the meantime.
 
 use std::fmt;
 use std::future::Future;

@@ -12,7 +12,7 @@ use crate::store_future::StoreFuture;
 /// How far the writes have been executed, and which server decides their order.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// The term of the last executed write. It rises when another server begins to decide the order of writes.
+    /// The term of the last executed write. It increases when another server begins to decide the order of writes.
     pub term: u64,
     /// The position of the last write that is known to be durable.
     pub committed: u64,
@@ -27,7 +27,7 @@ pub struct Progress {
 /// The status of a data store. Only `wait_applied` and `wait_for_leader` may wait. Every other method only reads
 /// memory.
 pub trait Status: Debug + Send + Sync {
-    /// Returns the current position in the order of writes.
+    /// Returns the current progress.
     fn progress(&self) -> Progress;
 
     /// Returns the term of the last executed write, which response headers contain.

@@ -14,14 +14,15 @@ use stackfuture::StackFuture;
 /// Size of a future that waits for the outcome of a write, in bytes. Compilation fails if a future is larger.
 const WRITE_BYTES: usize = 192;
 
-/// The future of a write, which always waits. It is stored in place, because an allocation costs 2 % of a put.
+/// The future of a write, which always waits. It is stored inline, because a heap allocation would make a put slower by
+/// 2 %.
 pub type WriteFuture<'a, T> = StackFuture<'a, T, WRITE_BYTES>;
 
 /// A future of the data store.
 pub enum StoreFuture<'a, T> {
     /// The operation is complete. `None` once the result has been taken.
     Ready(Option<T>),
-    /// The operation may have to wait. Its future computes the result.
+    /// The operation may have to wait. The contained future computes the result.
     Pending(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
 

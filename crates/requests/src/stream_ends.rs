@@ -1,4 +1,4 @@
-//! Ends open streams from the server side: the loss of the leader ends the streams that require a leader, and the
+//! Ends open streams from the server side. The loss of the leader ends the streams that require a leader, and the
 //! shutdown of the member ends all streams. In both cases clients receive UNAVAILABLE, and reopen the stream on another
 //! member.
 
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::error::RequestError;
 
-/// Resolves with the reason when the stream must end.
+/// A future that resolves when the stream must end, and returns the reason.
 pub type StreamEnd = Pin<Box<dyn Future<Output = RequestError> + Send>>;
 
 /// Notifies open streams that they must end.

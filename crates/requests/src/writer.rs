@@ -1,7 +1,8 @@
 //! Checks clients' requests before they are executed, and determines the user of each write.
 //!
 //! Permissions are checked when the write is executed (`state::apply`). A client without credentials, or with an
-//! invalid token, is refused before its request reaches the data store, so that the request takes no space in the log.
+//! invalid token, is refused before its request reaches the data store, so that the request occupies no space in the
+//! log.
 
 use std::sync::Arc;
 
@@ -93,8 +94,8 @@ impl Writer {
         self.store.write(write, kept).await
     }
 
-    /// Refuses a client without credentials if authentication is enabled. Another server may have disabled it a moment
-    /// ago, so the check is repeated after a read barrier before the client is refused.
+    /// Refuses a client without credentials if authentication is enabled. Another server may have disabled
+    /// authentication a moment ago, so before the client is refused, the check is repeated after a read barrier.
     async fn check_credentials(&self, client: &Client) -> Result<(), RequestError> {
         if self.access_control.check_user(&client.credentials).is_ok() {
             return Ok(());

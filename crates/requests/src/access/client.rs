@@ -13,7 +13,7 @@ use crate::admission::LoginSource;
 pub struct Client {
     /// The credentials of the request.
     pub credentials: Credentials,
-    /// The trace of the call, if it is sampled.
+    /// The trace of the call, if the call is traced.
     pub trace: Option<Arc<CallTrace>>,
     /// The source of a login. For other calls, the default value.
     pub source: LoginSource,

@@ -59,7 +59,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The header in which etcd's clients send the token. It is a constant because it is looked up in every request.
+/// The header in which etcd's clients send the token. The constant avoids parsing the name for each request.
 const TOKEN: HeaderName = HeaderName::from_static("token");
 
 impl Credentials {
@@ -113,7 +113,7 @@ impl fmt::Debug for Remembered {
 }
 
 impl Remembered {
-    /// Returns the remembered credentials if they have this text.
+    /// Returns the remembered credentials if they were read from this header value.
     pub(super) fn recall(&self, value: &HeaderValue) -> Option<Credentials> {
         let remembered = self.0.load();
         let (known, credentials) = &**remembered.as_ref()?;

@@ -130,7 +130,8 @@ impl AccessControl {
         found
     }
 
-    /// Logs that tokens are refused. Because expired tokens are common, the rate is limited. The tokens are not logged.
+    /// Logs that tokens are refused. Because expired tokens are common, the rate of these log lines is limited. The
+    /// tokens themselves are not logged.
     fn log_refused_token(&self) {
         if let Some(left_out) = self.refusals.admits() {
             log::info!("refused an invalid token", "left-out" = left_out);

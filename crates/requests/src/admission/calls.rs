@@ -7,12 +7,12 @@
 //!
 //! # At the bound
 //!
-//! The call is refused. A single connection cannot use up a bound: once half of the bound is in use, new calls are
-//! refused on a connection that uses a sixteenth of the bound. Many connections together can still reach a bound. The
-//! last eighth of the calls is reserved for authenticated users, and logins have a bound of their own (`logins`).
-//! Clients without credentials can therefore block neither an administrator nor the login of a user. The bytes of
-//! requests smaller than [`COUNTED_BYTES_MIN`] are not counted. If no bytes of other requests are counted, a request of
-//! any size is admitted: `--max-request-bytes` is then its only limit.
+//! A call that would exceed a bound is refused. A single connection cannot use up a bound: once half of the bound is in
+//! use, new calls are refused on a connection that uses a sixteenth of the bound. Many connections together can still
+//! reach a bound. The last eighth of the calls is reserved for authenticated users, and logins have a bound of their
+//! own (`logins`). Clients without credentials can therefore block neither an administrator nor the login of a user.
+//! The bytes of requests smaller than [`COUNTED_BYTES_MIN`] are not counted. If no bytes of other requests are counted,
+//! a request of any size is admitted: `--max-request-bytes` is then its only limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,8 +76,8 @@ impl Caller {
         Self::new(Arc::clone(&self.calls))
     }
 
-    /// Begins a call. `is_of_user` returns whether an authenticated user makes the call. It is called only when no
-    /// calls are left outside the reserved share.
+    /// Begins a call. `is_of_user` returns whether an authenticated user makes the call. This function is called only
+    /// when no calls are left outside the reserved share.
     pub fn begin(
         this: &Arc<Self>,
         is_of_user: impl FnOnce() -> bool,
@@ -91,7 +91,8 @@ impl Caller {
         Ok(this.permit(None))
     }
 
-    /// Begins a login. It is subject to the bound on logins, regardless of the number of other calls.
+    /// Begins a login. A login is refused only if the bound on logins is reached, regardless of the number of other
+    /// calls.
     pub fn begin_login(this: &Arc<Self>, source: LoginSource) -> Result<Arc<CallPermit>, Full> {
         this.begun.fetch_add(1, Ordering::Relaxed);
         this.calls.logins.begin(source)?;
@@ -167,7 +168,7 @@ impl Drop for CallPermit {
     }
 }
 
-/// Takes an amount from a bound for a connection that already uses `own` of it.
+/// Takes an amount from a bound for a connection that already uses the amount `own` of this bound.
 fn take(bound: &Bound, own: &AtomicU64, amount: u64) -> Result<(), Full> {
     if bound.used() >= bound.max() / 2 && own.load(Ordering::Relaxed) >= bound.max() / SHARE {
         return Err(bound.refuse());

@@ -17,16 +17,17 @@
 //! cannot be read again after a wait are refused immediately: lists of leases and members, parts of a range stream, and
 //! snapshots. Each bound has series in `/metrics` (`metrics::state`): the amount in use, and the number of refusals.
 //!
-//! Only the memory of a proposal can outlive its request, because an entry stays in a leader's log until it is
-//! committed and applied. The permit of a proposal is therefore kept until then (`pending_proposals`).
+//! Of the memory that a request uses, only the memory of its proposal can outlive the request, because an entry stays
+//! in the leader's log until it is committed and applied. The permit of a proposal is therefore kept until the entry is
+//! applied (`pending_proposals`).
 //!
 //! # Total memory
 //!
 //! In addition to the store, a member uses at most 2.3 GiB for unanswered requests and replies (proposals, requests,
-//! replies, lists), 3 GiB for calls, watchers with their events, and waiters, 1 GiB for received and unread data, 1.5
-//! GiB for the log, and 0.5 GiB for changes that are not in the backend file yet. Each bound may be exceeded by a
-//! single request or reply. This total excludes 64 KiB for each connection without a large window, and one response for
-//! each watch stream.
+//! replies, lists); 3 GiB for calls, waiters, and watchers with their events; 1 GiB for received and unread data; 1.5
+//! GiB for the log; and 0.5 GiB for changes that are not in the backend file yet. Each bound may be exceeded by a
+//! single request or reply. This total excludes 64 KiB for each connection with a small receive window, and one
+//! response for each watch stream.
 //!
 //! # Not here
 //!
@@ -55,8 +56,8 @@ pub const TOKENS_WAITING_MAX: u64 = 1_024;
 /// commits and compactions. The threads keep a task even if its caller is cancelled.
 pub const TASKS_MAX: u64 = 1_024;
 
-/// Maximum number of bytes of memory for the references from all long lists to their records. A single list may exceed
-/// the bound.
+/// Maximum memory for the references that all long lists together hold to their records, in bytes. A single list may
+/// exceed the bound.
 pub const LIST_BYTES_MAX: u64 = 256 << 20;
 
 /// Maximum number of bytes in all replies that contain records and that clients have not received yet. A single reply
