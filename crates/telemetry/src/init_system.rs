@@ -11,7 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use crate::log;
 
-/// Notifies the init system that the program is ready, if it expects this notification.
+/// Notifies the init system that the program is ready, if the init system expects this notification.
 pub fn notify_ready() {
     log::info!("notifying init daemon");
     match send(b"READY=1", std::env::var_os("NOTIFY_SOCKET").as_deref()) {
@@ -27,7 +27,7 @@ pub fn notify_ready() {
 ///
 /// # Errors
 ///
-/// No process listens on the named socket, or the name is invalid.
+/// No process is listening on the named socket, or the name is invalid.
 pub fn send(message: &[u8], socket_name: Option<&OsStr>) -> io::Result<()> {
     let Some(name) = socket_name.filter(|name| !name.is_empty()) else { return Ok(()) };
     let address = match name.as_bytes().strip_prefix(b"@") {

@@ -1,7 +1,6 @@
 //! A member's log, metrics, spans of traced calls, and audit log.
 //!
-//! This crate does not depend on any other part of a member. The other parts of a member report to
-//! this crate.
+//! The other parts of a member report to this crate, which does not depend on any of them.
 
 pub mod audit;
 pub mod init_system;

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use super::Outcome;
 use crate::log::{Field as _, Value, put_value};
 
-/// The maximum length of a key or name in a line, in bytes. A longer key or name is truncated and ends with `…`.
+/// The maximum length of a key or name in a line, in bytes. A longer key or name is truncated, and `…` is appended.
 const TEXT_BYTES_MAX: usize = 512;
 
 /// A key and a range end, as in a request.

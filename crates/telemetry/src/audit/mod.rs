@@ -7,7 +7,7 @@
 //!
 //! # Cost
 //!
-//! Without an audit log there is no [`Auditor`], and the only cost for a call is one check.
+//! Without an audit log, there is no [`Auditor`], and a call costs only one additional check.
 //!
 //! # Not here
 //!
@@ -34,7 +34,7 @@ use self::writer::Writer;
 use crate::log::Output;
 use crate::metrics::AuditMetrics;
 
-/// The maximum number of operations in a line. A transaction may have thousands.
+/// The maximum number of operations in a line. A transaction may have thousands of operations.
 const ASKED_MAX: usize = 32;
 
 /// How calls are handled while the queue is filling up because the disk is slow.
@@ -54,7 +54,7 @@ pub struct Settings {
     pub output: Output,
     /// The rules that select calls.
     pub rules: Rules,
-    /// How calls are handled when lines cannot be written as fast as they are produced.
+    /// How calls are handled while lines are produced faster than they can be written.
     pub overflow: Overflow,
 }
 
@@ -94,7 +94,7 @@ impl Auditor {
         }
     }
 
-    /// Starts the record of a call from this address with this client certificate.
+    /// Starts the record of a call that arrived from this address on a connection with this client certificate.
     #[must_use]
     pub fn begin(
         self: &Arc<Self>,

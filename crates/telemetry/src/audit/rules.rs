@@ -97,8 +97,8 @@ impl Rules {
         self.0.iter().flat_map(|rule| &rule.methods)
     }
 
-    /// Returns whether to log a call, given its method, its user, its recorded operations and the number of operations
-    /// beyond the limit.
+    /// Returns whether a call is logged. `asked` contains the recorded operations of the call, and the number of
+    /// operations that were not recorded because the limit was reached.
     pub(super) fn take(&self, method: &str, user: &str, asked: (&[Asked], usize)) -> bool {
         let fitting = self.0.iter().find(|rule| rule.fits(method, user, asked));
         fitting.is_none_or(|rule| rule.includes)
@@ -208,7 +208,7 @@ impl<'a> Span<'a> {
     }
 }
 
-/// Returns the first key after all keys with this prefix; `None` if there is no such key.
+/// Returns the first key after all keys with this prefix, or `None` if no key follows them.
 fn after(prefix: &[u8]) -> Option<Vec<u8>> {
     let kept = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut end = prefix[..=kept].to_vec();

@@ -1,4 +1,4 @@
-//! Tests of the contents of audit lines, and of the rules that select calls.
+//! Tests the contents of audit lines, and the rules that select calls.
 
 use super::*;
 use crate::metrics::{Metrics, MetricsLevel};

@@ -2,9 +2,9 @@
 //!
 //! # Bound
 //!
-//! The queue holds at most [`LINE_BYTES_QUEUED_MAX`] bytes, including the lines that are being written. Lines beyond
-//! this bound, and lines that cannot be written, are dropped and counted. The loss is logged at most once a minute.
-//! Calls never wait for the disk.
+//! The queue holds at most [`LINE_BYTES_QUEUED_MAX`] bytes, including the lines that are being written. Lines that
+//! would exceed this limit, and lines that cannot be written, are dropped and counted. The loss is logged at most once
+//! a minute. Calls never wait for the disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -101,7 +101,7 @@ impl Writer {
         Self { shared: Arc::new(Shared { waiting, changed, metrics, losses }) }
     }
 
-    /// Queues a line, if there is space.
+    /// Queues a line, or drops it if the queue is full.
     pub(super) fn push(&self, line: Vec<u8>) {
         let shared = &self.shared;
         let mut waiting = shared.waiting.lock();
@@ -188,7 +188,7 @@ enum Sink {
     Stdout,
     File {
         file: File,
-        /// Whether the file may end with a partial line, because a write has failed.
+        /// Whether the file may end with a partial line because a write has failed.
         is_torn: bool,
     },
     Rotated(RotatedFile),

@@ -16,9 +16,10 @@
 //! * The caller formats its line on its own stack and passes it to one writer thread through a bounded queue
 //!   ([`output`]). A stuck terminal or disk therefore never blocks a raft or apply thread. When the queue is
 //!   full, the line is dropped and counted, and the count is logged once there is space.
-//! * Callers wait, up to a limit, until lines from `dpanic` upward are written, because the process may be about to
-//!   end.
-//! * There is no `stacktrace` key. A panic is logged as a line, and then prints its own backtrace.
+//! * Callers wait, up to a limit, until lines of level `dpanic` or above are written, because the process may be about
+//!   to end.
+//! * There is no `stacktrace` key. A panic is logged as a line, after which the panic message and its backtrace are
+//!   printed.
 //!
 //! # Not here
 //!
@@ -120,7 +121,7 @@ pub struct Settings {
     pub level: Level,
     /// The format of log lines.
     pub format: Format,
-    /// The outputs. Every line is written to each of them.
+    /// The outputs. Every line is written to each output.
     pub outputs: Vec<Output>,
 }
 
@@ -140,7 +141,7 @@ struct Logger {
 static LOGGER: OnceLock<Logger> = OnceLock::new();
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
 
-/// Maximum time for which the caller waits for a slow output, after a line from `dpanic` upward and in [`flush`].
+/// Maximum time for which the caller waits for a slow output, in [`flush`] and after a line of level `dpanic` or above.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens the outputs and sends all later lines to them.
@@ -150,7 +151,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 ///
-/// An output cannot be opened. The log is then unchanged.
+/// An output cannot be opened. In this case, lines are still written to the previous outputs.
 pub fn init(settings: &Settings) -> Result<(), OpenError> {
     if LOGGER.get().is_some() {
         return Ok(());
@@ -228,7 +229,7 @@ pub(crate) fn put_value(text: &mut Vec<u8>, value: &Value<'_>) {
     encode::value(text, value, false);
 }
 
-/// Writes a line to standard error as JSON, from `info` upward, independently of the configured log.
+/// Writes a line of level `info` or above to standard error as JSON, independently of the configured log.
 ///
 /// Used before the log is configured.
 pub fn write_early(line: &Line) {

@@ -7,7 +7,7 @@
 //!
 //! * Every output receives whole lines in the order in which they were queued.
 //! * If the queue is full, the new line is dropped and counted. The number of dropped lines is logged later.
-//! * A failing output is not fatal: a member that cannot log still serves.
+//! * A failing output is not fatal: a member that cannot log still serves requests.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -129,13 +129,13 @@ impl Outputs {
     pub(super) fn flush(&self, timeout: Duration) {
         let (done, written) = bounded(1);
         if self.queue.send_timeout(Message::Flush(done), timeout).is_ok() {
-            // A timeout means that an output blocks. There is no other place to report this.
+            // A timeout means that an output blocks. The timeout cannot be reported anywhere else, so it is ignored.
             let _outcome = written.recv_timeout(timeout);
         }
     }
 }
 
-/// The receiving side of the queue, with the outputs.
+/// The receiving side of the queue, which owns the outputs.
 struct Writer {
     sinks: Vec<Sink>,
     format: Format,

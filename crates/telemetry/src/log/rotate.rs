@@ -85,7 +85,7 @@ impl RotatedFile {
         Ok(Self { path, rotation, file, bytes, caretaker, is_stuck: false })
     }
 
-    /// Appends lines, and rotates the file as often as needed.
+    /// Appends lines, and rotates the file whenever it is full.
     pub(crate) fn write<'a>(&mut self, lines: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
         let mut text = Vec::new();
         for line in lines {
@@ -147,7 +147,7 @@ impl RotatedFile {
     }
 }
 
-/// Returns a name for a file rotated now. Neither this name nor its compressed form is in use.
+/// Returns the name for a file that is rotated at this moment. No file has this name, with or without `.gz`.
 fn free_name(path: &Path, now: Timestamp, local_time: bool) -> io::Result<PathBuf> {
     const TRIES: i64 = 1_000;
     let zone = if local_time { TimeZone::system() } else { TimeZone::UTC };
@@ -221,7 +221,7 @@ fn care(path: &Path, rotation: &Rotation) -> io::Result<Sender<()>> {
     Ok(caretaker)
 }
 
-/// Removes rotated files beyond the maximum age or number, and compresses the other rotated files.
+/// Removes rotated files that exceed the maximum age or number, and compresses the other rotated files.
 pub(super) fn tend(path: &Path, rotation: &Rotation, now: Timestamp) -> io::Result<()> {
     let parts = Parts::of(path);
     let dir = match path.parent() {
@@ -292,7 +292,7 @@ mod tests {
     fn contents(dir: &Path) -> Vec<String> {
         let mut paths: Vec<PathBuf> =
             fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
-        // The names of rotated files sort before the current file's, because a hyphen sorts before a dot.
+        // The names of rotated files sort before the name of the current file, because a hyphen sorts before a dot.
         paths.sort();
         paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect()
     }

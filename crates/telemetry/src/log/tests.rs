@@ -1,4 +1,4 @@
-//! Tests of the exact bytes of lines, and of the limits on their number.
+//! Tests the exact bytes of log lines, and the limits on the number of lines.
 
 use std::time::Duration;
 

@@ -1,20 +1,21 @@
 //! Prometheus metrics under etcd's names, and the output of `/metrics`.
 //!
 //! [`Metrics`] is created once and shared. Its fields are typed handles, grouped by subsystem. An update is one or two
-//! relaxed atomic operations, without lock or lookup. Values derived from other state (sizes, revisions, numbers of
+//! relaxed atomic operations, without a lock or a lookup. Values derived from other state (sizes, revisions, numbers of
 //! watchers) are not updated on each change. Instead, the owner of the state registers one function
 //! ([`Metrics::watch_state`]) that is called at each scrape.
 //!
 //! # Invariants
 //!
-//! * Families are sorted by name, each with help and type, in text format (0.0.4) or as protobuf messages.
+//! * The output is in text format (0.0.4), or consists of protobuf messages. Families are sorted by name, and each
+//!   family has a help text and a type.
 //! * A family without labels is exposed from the start. A family with labels is exposed once it has a series. The gRPC
 //!   families have series with the value zero from the start.
 //! * In every scrape, the sum of a histogram's buckets equals its count.
 //!
 //! # Not here
 //!
-//! The HTTP endpoint; the decision when to count, which the call sites make; and the list of services, which the
+//! The HTTP endpoint; the decision of when to count, which the call sites make; and the list of services, which the
 //! program passes to [`Metrics::new`].
 //!
 //! # Modules
@@ -67,7 +68,7 @@ pub struct Waiting {
     pub name: &'static str,
     /// The help text of the metric.
     pub about: &'static str,
-    /// The number of entries, or of bytes if the name says so.
+    /// The number of entries, or the number of bytes if the metric counts bytes.
     pub count: f64,
 }
 

@@ -88,7 +88,7 @@ fn parse_stat(own: &str, system: &str) -> ProcessSample {
         Some((_, after)) => after.split_ascii_whitespace().collect(),
         None => Vec::new(),
     };
-    // Field numbers are the same as in proc(5). The first field after the name, the state, is field 3.
+    // Field numbers are the same as in proc(5). The first field after the name is field 3, the state of the process.
     let field =
         |number: usize| fields.get(number.wrapping_sub(3)).and_then(|f| f.parse::<f64>().ok());
     let boot = system

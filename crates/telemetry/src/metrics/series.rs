@@ -1,4 +1,4 @@
-//! The table of families, grouped by subsystem: name, type and help of each.
+//! The table of metric families, grouped by subsystem, with the name, type and help of each family.
 //!
 //! To add a metric, add a row. The row names the field that code uses to update the metric. Names, types and buckets
 //! are etcd's, because dashboards and alerts depend on them.
@@ -495,7 +495,7 @@ request_kinds! {
     Unknown,
 }
 
-/// Durations of requests, by kind and result. They are in an array, so that the write path needs no lookups.
+/// Durations of requests, by kind and result. They are stored in an array, so that the write path needs no lookups.
 #[derive(Debug)]
 pub struct PerKind {
     kind_label: &'static str,

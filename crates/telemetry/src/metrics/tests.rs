@@ -1,4 +1,4 @@
-//! Tests of the output of a scrape.
+//! Tests the output of a scrape.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

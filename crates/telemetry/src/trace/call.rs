@@ -33,9 +33,9 @@ pub struct CallTrace {
     /// The id of the caller's span.
     parent: Option<[u8; 8]>,
     state: Box<str>,
-    /// The start of the call by the monotonic clock.
+    /// The start time of the call on the monotonic clock.
     started: Instant,
-    /// The start of the call by the wall clock, in nanoseconds since 1970.
+    /// The start time of the call on the wall clock, in nanoseconds since 1970.
     started_nanos: u64,
     /// The id of the innermost operation in progress; 0 if no operation is in progress.
     operation: AtomicU64,
@@ -97,7 +97,8 @@ impl CallTrace {
         operation
     }
 
-    /// Starts an operation that runs concurrently with other operations of the call. It receives no events.
+    /// Starts an operation that runs concurrently with other operations of the call. The new operation receives no
+    /// events.
     #[must_use]
     pub fn operation_beside(
         self: &Arc<Self>,

@@ -139,7 +139,7 @@ pub(super) struct Span<'a> {
 }
 
 impl Span<'_> {
-    /// Returns the encoded message, without field key and length.
+    /// Returns the encoded message, without a field key or a length.
     pub(super) fn encode(&self) -> Vec<u8> {
         const SAMPLED: u32 = 0x1;
         const REMOTE_IS_KNOWN: u32 = 0x100;

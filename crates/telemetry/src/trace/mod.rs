@@ -1,6 +1,6 @@
 //! Distributed tracing: the selection of traced calls, and their spans in OTLP encoding.
 //!
-//! A call is traced ([`CallTrace`]) if the `traceparent` header says that its caller traces it. Without this header,
+//! A call is traced ([`CallTrace`]) if its `traceparent` header states that its caller traces it. Without this header,
 //! calls are sampled at random ([`Sampling`]). A span is created from recorded times when its work has ended, and is
 //! encoded immediately. One bounded [queue](queue) holds the encoded spans until they are sent.
 //!

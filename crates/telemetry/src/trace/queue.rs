@@ -35,7 +35,7 @@ struct State {
 }
 
 impl SpanQueue {
-    /// Queues a span, if there is space.
+    /// Queues a span, or drops it if the queue is full.
     pub(super) fn push(&self, scope: Scope, span: Vec<u8>) -> bool {
         let mut state = self.state.lock();
         let bytes = state.bytes + span.len();

@@ -1,5 +1,5 @@
-//! Tests of the rules that select the calls to trace, and of the contents of the spans. The tests decode the messages
-//! by hand.
+//! Tests the rules that select the calls to trace, and the contents of the spans. The tests decode the messages by
+//! hand.
 
 use std::time::Instant;
 
