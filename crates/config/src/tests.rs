@@ -443,7 +443,7 @@ fn a_configuration_error_is_written_to_the_configured_log() {
 }
 
 #[test]
-fn quota_settings_must_be_consistent() {
+fn invalid_or_contradictory_quota_settings_are_refused() {
     for (arguments, text) in [
         (
             "--quota-warning-percent 100",
@@ -481,7 +481,7 @@ fn a_log_file_is_rotated_if_rotation_is_enabled() {
 }
 
 #[test]
-fn missing_advertised_urls_are_logged() {
+fn advertised_client_urls_are_required_if_listen_client_urls_are_set() {
     let exit = exit("--listen-client-urls http://localhost:1");
     let last = &exit.lines.last().unwrap().line;
     assert_eq!(last.message, "advertise client URLs are not set");
@@ -517,7 +517,7 @@ fn enum_settings_are_parsed_and_unknown_values_select_the_default() {
 }
 
 #[test]
-fn zero_and_negative_values_select_the_defaults() {
+fn zero_and_negative_values_select_defaults_and_low_values_are_raised() {
     let config = config(
         "--snapshot-count 0 --snapshot-catchup-entries 0 --warning-unary-request-duration 0 \
          --raft-read-timeout 1s --raft-write-timeout 6s --watch-progress-notify-interval 1ms",

@@ -26,7 +26,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "snapshot-catchup-entries",
         Uint64(|d| &mut d.config.snapshot_catchup_entries),
-        "Number of log entries preceding a snapshot that stay in memory for lagging followers.",
+        "Number of log entries before a snapshot to keep in memory for lagging followers.",
     ),
     flag(
         MEMBER,
@@ -38,7 +38,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "election-timeout",
         Uint(|d| &mut d.config.election_timeout_ms),
-        "Milliseconds without a leader before an election.",
+        "Milliseconds without a leader after which a member starts an election.",
     ),
     flag(
         MEMBER,
@@ -173,7 +173,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "grpc-keepalive-timeout",
         Duration(|d| &mut d.config.grpc_keepalive_timeout),
-        "Timeout of a ping; 0 disables pings.",
+        "Timeout for the response to a ping; 0 disables pings.",
     ),
     flag(
         MEMBER,
@@ -240,7 +240,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "initial-cluster-token",
         Text(|d| &mut d.config.initial_cluster_token),
-        "Text that makes the ids of this cluster differ from the ids of other clusters.",
+        "Token from which the ids of the cluster and its members are derived, so that clusters do not share ids.",
     ),
     flag(
         CLUSTERING,
@@ -279,7 +279,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "discovery-request-timeout",
         Duration(|d| &mut d.config.discovery.request_timeout),
-        "Timeout of a request to the discovery cluster.",
+        "Timeout for a request to the discovery cluster.",
     )
     .file_key("discovery-config.client.request-timeout"),
     flag(
@@ -386,7 +386,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "auto-compaction-mode",
         Text(|d| &mut d.auto_compaction_mode),
-        "Unit of the retention: 'periodic' for a period (a plain number: hours), 'revision' for a number of revisions.",
+        "Retention unit: 'periodic' for a period (plain numbers are hours), 'revision' for a number of revisions.",
     ),
     flag(
         CLUSTERING,
@@ -579,7 +579,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MONITORING,
         "metrics",
         Text(|d| &mut d.metrics),
-        "'extensive' adds histograms per gRPC method to the metrics.",
+        "Level of detail of the metrics: 'extensive' adds a histogram for each gRPC method.",
     ),
     flag(
         MONITORING,
@@ -611,7 +611,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MONITORING,
         "log-rotation-config-json",
         Text(|d| &mut d.log_rotation_config_json),
-        "Rotation settings: size in megabytes, days and files to keep, local time in file names, compression.",
+        "JSON rotation settings: size in megabytes, days and files to keep, local time in file names, compression.",
     ),
     flag(
         MONITORING,
@@ -653,7 +653,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MONITORING,
         "distributed-tracing-sampling-rate",
         Int(|d| &mut d.config.tracing.sampling_rate),
-        "Number of calls to trace per million calls without a traced parent.",
+        "Number of calls to trace out of every million calls without a traced parent.",
     ),
     flag(
         MONITORING,
@@ -714,7 +714,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         FEATURES,
         "downgrade-check-time",
         Duration(|d| &mut d.config.downgrade_check_time),
-        "Interval at which an active downgrade is checked; 0 for never.",
+        "Interval at which the leader checks whether an active downgrade is finished; 0 for never.",
     ),
     flag(
         FEATURES,
@@ -762,7 +762,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         UNSAFE,
         "unsafe-no-fsync",
         Bool(|d| &mut d.config.unsafe_no_fsync),
-        "Never sync files. A crash of the machine may lose data.",
+        "Never sync files. Data may be lost if the machine crashes.",
     ),
     flag(
         SPECIAL,
