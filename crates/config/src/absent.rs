@@ -1,7 +1,8 @@
 //! Flags of etcd 3.4 to 3.6 that etcd 3.7 removed, each with the reason.
 //!
 //! On the command line, such a flag is refused like any unknown flag, and the error names its replacement or the reason
-//! for its removal. In the environment and in the file, where etcd ignores unknown settings, a warning is logged.
+//! for its removal. In the environment and in the file, where etcd ignores unknown settings, such a flag is ignored
+//! with a warning.
 //!
 //! # Invariants
 //!
@@ -14,9 +15,9 @@ use self::Reason::{Dropped, Replaced};
 /// The reason why a flag does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// etcd 3.7 has this replacement.
+    /// etcd 3.7 replaced the flag with this one.
     Replaced(&'static str),
-    /// etcd 3.7 removed it for this reason.
+    /// etcd 3.7 removed the flag for this reason.
     Dropped(&'static str),
 }
 
@@ -71,7 +72,8 @@ pub(super) fn find(name: &str) -> Option<&'static Absent> {
     ABSENT.iter().find(|absent| absent.name == name)
 }
 
-/// Returns the removed flags in a file. The comparison of names ignores case, as etcd does in files.
+/// Returns the removed flags in a file. Names are compared case-insensitively, because etcd ignores the case of keys in
+/// files.
 pub(super) fn in_file<'a>(top: impl IntoIterator<Item = &'a String>) -> Vec<Demand> {
     let mut demands = Vec::new();
     for key in top {

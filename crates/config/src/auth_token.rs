@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use quorate_gotext::duration::SignedDuration;
 
-/// The type of tokens.
+/// The type of the tokens, with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthToken {
     /// Random tokens, which the replicated log distributes.
@@ -44,7 +44,7 @@ pub struct Jwt {
 /// The reason why the setting is invalid. The error does not repeat the setting, which may contain a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthTokenFault {
-    /// The type of tokens is unknown.
+    /// The token type is unknown.
     #[error("auth: invalid auth options: --auth-token must begin with simple or jwt")]
     Type,
     /// An option has no value or several values, or is given twice.

@@ -1,7 +1,7 @@
-//! The configuration of a member: the checked value or the default of every flag.
+//! The configuration of a member: the checked or default value of every flag.
 //!
 //! A duration or a count for which zero or a negative number means "the default" or "off" is stored as given. The
-//! method that has the field's name returns the effective value.
+//! method with the same name as the field returns the effective value.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub enum CompactionMode {
 /// How much history automatic compaction keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
-    /// The period of time whose revisions are kept.
+    /// The length of time for which revisions are kept.
     Period(Duration),
     /// The number of revisions that are kept.
     Revisions(i64),
@@ -97,7 +97,7 @@ impl Tracing {
 /// [`SignedDuration`], and the method of the same name returns the effective value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    // Flags about the member.
+    // Member flags.
     /// The member's name.
     pub name: String,
     /// The data directory, which is never empty after parsing.
@@ -172,14 +172,14 @@ pub struct Config {
     pub grpc_keepalive_timeout: SignedDuration,
     /// Whether listeners set `SO_REUSEPORT`.
     pub socket_reuse_port: bool,
-    /// Has no effect, because listeners always set `SO_REUSEADDR`.
+    /// Whether listeners are asked to set `SO_REUSEADDR`, which they always do.
     pub socket_reuse_address: bool,
     /// The timeout for reading from a peer.
     pub raft_read_timeout: SignedDuration,
     /// The timeout for writing to a peer.
     pub raft_write_timeout: SignedDuration,
 
-    // Flags about the cluster.
+    // Cluster flags.
     /// The peer URLs advertised to the other members.
     pub initial_advertise_peer_urls: Vec<Url>,
     /// The client URLs advertised to clients.
@@ -188,7 +188,8 @@ pub struct Config {
     pub initial_cluster: String,
     /// Whether this member founds a new cluster or joins an existing one.
     pub initial_cluster_state: ClusterState,
-    /// The token that makes the ids of this cluster and its members differ from the ids of other clusters.
+    /// A token from which the ids of this cluster and its members are derived, so that no other cluster has the same
+    /// ids.
     pub initial_cluster_token: String,
     /// The unit in which the retention of automatic compaction is measured.
     pub auto_compaction_mode: CompactionMode,
@@ -224,17 +225,17 @@ pub struct Config {
     /// The highest cluster version that this member accepts, if it differs from the member's own version.
     pub hold_cluster_version: Option<Version>,
 
-    // Flags about security.
+    // Security flags.
     /// The security settings of connections.
     pub security: Security,
 
-    // Flags about HTTP access.
+    // Flags that control HTTP access.
     /// The accepted CORS origins; `*` for all.
     pub cors: BTreeSet<String>,
     /// The accepted host names on listeners without TLS; `*` or an empty set for all.
     pub host_whitelist: BTreeSet<String>,
 
-    // Flags about monitoring and logging.
+    // Monitoring and logging flags.
     /// The level of detail of `/metrics`.
     pub metrics: MetricsLevel,
     /// The settings of the log.
@@ -448,7 +449,7 @@ impl Config {
         self.enable_pprof || self.log.level == log::Level::Debug
     }
 
-    /// Returns the initial cluster that consists of a member with this name and the advertised peer URLs.
+    /// Returns an initial cluster whose only member has this name and the advertised peer URLs.
     pub fn initial_cluster_from_name(&self, name: &str) -> String {
         let name = if name.is_empty() { DEFAULT_NAME } else { name };
         let members = self.initial_advertise_peer_urls.iter().map(|url| format!("{name}={url}"));

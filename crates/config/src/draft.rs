@@ -23,7 +23,7 @@ pub(super) struct Draft {
     pub(super) initial_cluster_state: String,
     /// The action if discovery fails: `exit` or `proxy`. Only `exit` is still supported.
     pub(super) discovery_fallback: String,
-    /// The held cluster version, as two numbers; empty if not set.
+    /// The version at which the cluster version is held, as `MAJOR.MINOR`; empty if not set.
     pub(super) hold_cluster_version: String,
     /// The name of the minimum TLS version, if valid.
     pub(super) tls_min_version: String,
@@ -31,9 +31,9 @@ pub(super) struct Draft {
     pub(super) tls_max_version: String,
     /// The mode of automatic compaction: `periodic` or `revision`, if valid.
     pub(super) auto_compaction_mode: String,
-    /// The type of the free list: `array`; any other value means the map.
+    /// The type of the free list: `array` for a sorted list; any other value for an index by span length.
     pub(super) backend_freelist_type: String,
-    /// The level of detail of the metrics: `extensive`; any other value means basic.
+    /// The level of detail of the metrics: `extensive`; any other value stands for `basic`.
     pub(super) metrics: String,
     /// The name of the logger; only `zap` is valid.
     pub(super) logger: String,

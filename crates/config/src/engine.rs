@@ -30,7 +30,7 @@ impl EngineUrl {
     }
 }
 
-/// Why a flag has no meaning with `--engine`.
+/// The reason why a flag has no meaning with `--engine`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Reason {
     #[error("the data is in the database, not in files")]

@@ -26,7 +26,7 @@ pub(super) fn environment_name(flag: &str) -> String {
     format!("ETCD_{}", flag.to_uppercase().replace('-', "_"))
 }
 
-/// Reads the environment into the draft.
+/// Stores the values of environment variables in the draft.
 pub(super) fn read(
     mut environment: Vec<(String, String)>,
     draft: &mut Draft,

@@ -69,9 +69,10 @@ gates! {
     InitialCorruptCheck: Alpha, false;
     /// The leader replicates the remaining time of leases.
     LeaseCheckpoint: Alpha, false;
-    /// The remaining time of leases is stored.
+    /// The members store the replicated remaining time of leases, even while the cluster version is below 3.6.
     LeaseCheckpointPersist: Alpha, false;
-    /// Lease revocations may run further ahead of the applied index.
+    /// Lease revocations are still accepted when other requests are refused because too many entries are not yet
+    /// applied.
     PriorityRequest: Alpha, false;
     /// Connections to peers use the first advertised address as their local address.
     SetMemberLocalAddr: Alpha, false;

@@ -5,7 +5,7 @@
 //! flags. Other lists are YAML lists.
 //!
 //! Keys without effect (unknown keys, and keys of former etcd versions) are reported in a warning, so that operators do
-//! not rely on them. In sections that secure connections, a key either takes effect or is refused.
+//! not rely on them. In sections with security settings, every key either takes effect or is refused.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::outcome::{Pending, Stop};
 use super::setting::Setting;
 use super::yaml::{self, YamlValue};
 
-/// The Go type that decodes plain fields. Fields with their own text form are decoded separately.
+/// The Go type into which etcd decodes plain fields. Fields with their own text form are decoded separately.
 const PLAIN: &str = "configYAML.Config";
 const CODED: &str = "configYAML.configJSON";
 
@@ -93,7 +93,8 @@ fn decode<'a>(
     Ok(coded)
 }
 
-/// Returns the flag that a key sets. Case is ignored, unless a sibling key matches exactly.
+/// Returns the flag that a key sets. Case is ignored, unless another key in the same section is spelled exactly like
+/// the flag.
 fn flag_of_key(siblings: &BTreeMap<String, YamlValue>, key: &str) -> Option<&'static Flag> {
     let in_file = || FLAGS.iter().filter(|flag| flag.file == FileKey::Name);
     in_file().find(|flag| flag.name == key).or_else(|| {
@@ -102,8 +103,8 @@ fn flag_of_key(siblings: &BTreeMap<String, YamlValue>, key: &str) -> Option<&'st
     })
 }
 
-/// Returns the correct path of a flag that secures connections, if this top-level key has the flag's name. etcd would
-/// ignore such a key.
+/// Returns the correct path of a security flag that was set by a top-level key with its name. etcd would ignore such a
+/// key.
 fn nested_place(key: &str) -> Option<&'static str> {
     let flag = FLAGS.iter().find(|flag| flag.name.eq_ignore_ascii_case(key))?;
     match flag.file {

@@ -12,7 +12,7 @@ use super::flags;
 /// The result of parsing the command line. The values of the flags are in the draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CommandLine {
-    /// Only flags, followed by these other words.
+    /// The command line is valid. It contains flags, followed by these other words.
     Flags(Vec<String>),
     /// The user requested help.
     Help,

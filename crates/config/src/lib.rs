@@ -15,8 +15,8 @@
 //!
 //! # Not here
 //!
-//! Checks that need the data directory or the network (`server`), and parsing the initial cluster for a
-//! member's own name (`members`).
+//! Checks that need the data directory or the network, and the check that the initial cluster contains this member
+//! (`server`).
 
 mod absent;
 mod auth_token;

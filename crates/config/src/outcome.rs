@@ -63,7 +63,7 @@ pub struct Exit {
 pub(super) enum Stop {
     /// An error that is reported in the log.
     Refused(String),
-    /// An error that is printed to standard error instead.
+    /// An error that is printed to standard error and not logged.
     Printed(String),
     /// An error that ends the program at once, with the exit code of a Go panic.
     Aborted(String),

@@ -47,9 +47,9 @@ pub(super) enum Setting {
     Origins(Place<BTreeSet<String>>),
     /// One of these strings.
     OneOf(&'static [&'static str], Place<String>),
-    /// Comma-separated strings from this list. If the flag is given again, its values are added.
+    /// Comma-separated strings from this list. A repeated flag adds its values to the earlier ones.
     SomeOf(&'static [&'static str], Place<Vec<String>>),
-    /// Feature gates. If the flag is given again, its gates are added.
+    /// Feature gates. A repeated flag adds its gates to the earlier ones.
     Gates(Place<FeatureGates>),
     /// A flag that accepts any value and ignores it.
     Ignored,

@@ -111,8 +111,8 @@ impl Config {
         is_secured && self.security.peer.verifies_clients()
     }
 
-    /// Returns whether a corrupt state of this member is replaced. Peers must be authenticated, because members send
-    /// their state only to authenticated peers.
+    /// Returns whether this member replaces its state if the state is corrupt. Peers must be authenticated, because
+    /// members send their state only to authenticated peers.
     pub fn rebuilds_corrupt_member(&self) -> bool {
         self.rebuild_corrupt_member && self.authenticates_peers()
     }

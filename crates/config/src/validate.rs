@@ -128,7 +128,7 @@ pub(super) enum Refusal {
     SuitesOfTls13,
 }
 
-/// A refusal, with the log settings if they are valid.
+/// The reason for refusing a configuration, and the log settings if they are valid.
 #[derive(Debug)]
 pub(super) struct Rejected {
     pub(super) refusal: Refusal,
@@ -180,8 +180,9 @@ fn check_log(draft: &Draft) -> Result<Settings, Refusal> {
     Ok(Settings { level, format, outputs })
 }
 
-/// Returns the rotation settings, if rotation is enabled. Refuses several log files, and a single output that is not a
-/// file. As in etcd, several outputs without a file are accepted, and the journal counts as a file but is not rotated.
+/// Returns the rotation settings, if rotation is enabled. Refuses rotation of several log files, or of a single output
+/// that is not a file. As in etcd, several outputs without a file are accepted, and the journal counts as a file but is
+/// not rotated.
 fn check_rotation(draft: &Draft) -> Result<Option<Rotation>, Refusal> {
     if !draft.enable_log_rotation {
         return Ok(None);
@@ -330,7 +331,7 @@ fn check_quota(config: &Config) -> Result<(), Refusal> {
     }
     let Some(quota) = config.quota_bytes() else { return Ok(()) };
     let headroom = config.quota_headroom_bytes;
-    // If the alarm were disarmed while writes still do not fit, it would immediately be raised again.
+    // If the alarm were disarmed before a write fits, the next write would immediately raise it again.
     let level = match config.quota_disarm_percent {
         0 => 0,
         percent => u128::from(quota) * u128::from(percent) / 100,

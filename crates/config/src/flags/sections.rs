@@ -1,4 +1,4 @@
-//! The headings of the help text, and the settings that only the file has.
+//! The headings of the help text, and the settings that can be set only in the configuration file.
 
 use super::super::setting::Setting::{Bool, Texts};
 use super::{Flag, flag};

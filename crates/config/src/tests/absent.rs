@@ -1,4 +1,4 @@
-//! Tests of etcd settings that do not exist here. They are refused or reported, whether they come from flags, the
+//! Tests of etcd settings that do not exist in Quorate. They are refused or reported, whether they come from flags, the
 //! environment or the file, and no secret is printed.
 
 use super::super::absent::{ABSENT, Reason};
@@ -70,7 +70,7 @@ fn removed_flags_are_reported_with_their_replacement() {
     }
 }
 
-/// Returns the keys of a file that warnings name.
+/// Returns the keys that are named in warnings about a file.
 fn ignored_keys(text: &str) -> Vec<String> {
     let parsed = file(text).unwrap();
     let of_keys = |p: &&Pending| p.line.message.starts_with("ignoring configuration key");
