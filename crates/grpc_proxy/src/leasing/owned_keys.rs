@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_key_is_unreadable_until_all_writes_have_ended() {
+    fn an_owned_key_is_unreadable_while_any_write_to_it_is_in_progress() {
         let owned_keys = owned_keys();
         own(&owned_keys, &key(1), 7, 10);
         let (one, other) = (

@@ -87,7 +87,7 @@ impl Leasing {
                 }
                 Ok(None) => {
                     if !std::mem::replace(&mut has_logged, true) {
-                        log::info!("not owning any keys while authentication is enabled");
+                        log::info!("leasing is suspended while authentication is enabled");
                     }
                     sleep(ttl_of(TTL_SECS) / RENEWALS_PER_TTL).await;
                 }

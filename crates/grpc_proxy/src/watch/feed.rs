@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_belongs_to_the_first_unanswered_create_request() {
+    fn a_refusal_is_matched_to_the_first_unanswered_create_request() {
         let feed = Arc::new(Feed::default());
         let watches: [FeedWatch; 4] = std::array::from_fn(|_| watch(&feed));
         asked(&feed);
