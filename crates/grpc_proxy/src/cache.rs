@@ -39,7 +39,7 @@ pub(crate) const ENTRY_BYTES_MAX: usize = BYTES_MAX / 16;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CacheKey {
     pub(crate) caller: Caller,
-    /// The encoded request, in its serializable form.
+    /// The encoded request, with `serializable` set.
     pub(crate) request: Bytes,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct CacheKey {
 #[derive(Clone, Debug)]
 pub(crate) struct CachedAnswer {
     pub(crate) answer: Bytes,
-    /// The member's revision at the time of the response.
+    /// The revision of the member when it responded.
     pub(crate) revision: i64,
 }
 
@@ -106,8 +106,8 @@ impl Cache {
         Some(cached)
     }
 
-    /// Registers a request before it is sent to a member. Until the request is answered, writes to its range are
-    /// recorded.
+    /// Registers a request before it is sent to a member. Until the request is answered, the cache records whether its
+    /// range is written.
     pub(crate) fn begin(&self, span: Span, caller: Caller) -> Filling {
         let mut state = self.0.lock();
         let number = state.number();
@@ -183,8 +183,8 @@ impl Cache {
         self.remove_of(|_| true);
     }
 
-    /// Removes the responses for the callers that `is_meant` selects. Responses to their in-flight requests will not be
-    /// cached.
+    /// Removes the responses for all callers for which `is_meant` returns true. Responses to in-flight requests of
+    /// these callers will not be cached.
     pub(crate) fn remove_of(&self, is_meant: impl Fn(&Caller) -> bool) {
         let mut state = self.0.lock();
         let meant: Vec<u64> = state

@@ -90,7 +90,8 @@ impl Observer for CachingBody {
         let is_compressed = held.first().is_none_or(|flag| *flag != 0);
         if !is_compressed && whole_message(&held).is_some() {
             held.advance(HEAD_BYTES);
-            // The revision is needed only for responses that are decoded before they are forwarded.
+            // The revision can be 0, because it is used only if revisions must not decrease, and then responses are
+            // decoded before they are forwarded.
             self.fill.keep(CachedAnswer { answer: held.freeze(), revision: 0 });
         }
     }

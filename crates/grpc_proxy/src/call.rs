@@ -35,7 +35,8 @@ pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     forwarded
 }
 
-/// The identity of a caller and the options of its requests. The proxy merges only requests from equal callers.
+/// The identity of a caller and the options of its requests. The proxy merges requests only if their callers have the
+/// same identity and options.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Caller {
     token: Option<HeaderValue>,

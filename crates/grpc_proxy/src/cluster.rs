@@ -191,7 +191,7 @@ impl Cluster {
                     continue;
                 }
             };
-            // Learners serve almost no requests, and members that have not started have no client URLs.
+            // Learners refuse almost all requests, and members that have not started have no client URLs.
             let members = listed.members.into_iter().filter(|member| !member.is_learner);
             let urls: Vec<String> = members.flat_map(|member| member.client_urls).collect();
             if urls.is_empty() || urls == self.upstream.endpoints() {

@@ -55,7 +55,7 @@ where
     Ok(Streaming::new_response(Raw, body, head.status, compression(&head.headers), Some(bytes_max)))
 }
 
-/// Decodes a message. The error texts are the same as from a member's services.
+/// Decodes a message. Errors have the same texts as a member's errors.
 pub(crate) fn decode<M: Message + Name + Default + 'static>(bytes: Bytes) -> Result<M, Status> {
     quorate_api::codec::decode(bytes)
 }

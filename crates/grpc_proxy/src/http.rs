@@ -105,7 +105,7 @@ impl Pages {
             Ok(Err(status)) => status,
             Err(_) => Status::deadline_exceeded("context deadline exceeded"),
         };
-        // A member that answers "permission denied" is healthy.
+        // A member that returns "permission denied" is healthy.
         (status.code() != Code::PermissionDenied).then(|| format!("GET ERROR:{}", status.message()))
     }
 

@@ -1,5 +1,5 @@
-//! The KV service: adds the namespace prefix, and answers ranges from the cache or from keys owned by this proxy where
-//! the guarantees below permit it.
+//! The KV service: adds the namespace prefix, and answers range requests from the cache or from keys owned by this
+//! proxy if the guarantees below permit this.
 //!
 //! # Guarantees
 //!
@@ -34,7 +34,7 @@ use crate::relay;
 use crate::span::{Span, written};
 use crate::upstream::Upstream;
 
-/// Maximum number of times that each member is asked for a sufficiently recent response.
+/// Maximum number of attempts to obtain a sufficiently recent response, per endpoint.
 const ATTEMPTS_PER_MEMBER: usize = 5;
 
 /// Pause between two attempts to find the current revision.
@@ -47,7 +47,7 @@ pub(crate) struct Kv {
     metrics: Arc<ProxyMetrics>,
     namespace: Option<Namespace>,
     cache: Arc<Cache>,
-    /// The latest revision at which a range was answered; present only if revisions must not decrease.
+    /// The highest revision of any range response so far; present only if revisions must not decrease.
     seen: Option<Arc<AtomicI64>>,
     leasing: Option<Arc<Leasing>>,
 }
@@ -64,7 +64,7 @@ impl Kv {
         Self { upstream, metrics, namespace, cache: Arc::default(), seen, leasing }
     }
 
-    /// Reads the current revision of the cluster before the first range is answered.
+    /// Reads the current revision of the cluster before the proxy answers the first range request.
     pub(crate) async fn recover_order(&self, range: &'static Method) {
         if self.seen.is_none() {
             return;
@@ -210,7 +210,8 @@ impl Kv {
         Err(Status::unknown(text))
     }
 
-    /// Asks a member whether the client's token still permits the range, with a request whose response is short.
+    /// Asks a member whether the client's token still permits reading the range. The request asks only for a count, so
+    /// that the response is short.
     async fn check_permission(
         &self,
         method: &'static Method,
@@ -272,7 +273,8 @@ impl Kv {
             if self.leasing.is_some() {
                 return Ok(framing::answer(self.ask(method, headers, message).await?));
             }
-            // The response may have any format and length. The member has already performed the write when it answers.
+            // The response is forwarded whatever its format and length, because the member has already performed the
+            // write.
             return relay::relay(&self.upstream, method, forwarded(headers), message).await;
         };
         namespace.request(&mut request)?;

@@ -1,9 +1,9 @@
-//! Lease keep-alives. While a keep-alive of a lease is in flight, keep-alives of the same lease from other clients are
-//! not sent, but share its response.
+//! Lease keep-alives. While a keep-alive of a lease is in flight, the proxy does not send keep-alives of the same lease
+//! from other clients, but answers them with the same response.
 //!
 //! All callers with the same identity share one stream to a member. A lost stream is opened again, and unanswered
-//! keep-alives are sent again, which is harmless because a second renewal changes nothing. For an expired lease the
-//! member returns a TTL of zero.
+//! keep-alives are sent again, which is harmless because renewing a lease twice has the same effect as renewing it
+//! once. For an expired lease the member returns a TTL of zero.
 //!
 //! # Bound
 //!
@@ -48,7 +48,7 @@ const AHEAD: usize = 64;
 /// Time without requests after which a stream is closed.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// The first pause before a stream is opened again. The pause grows up to [`PAUSE_MAX`].
+/// Initial pause before a stream is opened again. The pause grows up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -152,7 +152,7 @@ impl Leases {
                 client.outbox.woken().await;
             }
         };
-        // If no response arrives in time, the caller tries again later, because the lease may still be alive.
+        // A missing response is not an error: the caller tries again later, because the lease may still be alive.
         drop(tokio::time::timeout(PAUSE_MAX, answered).await);
     }
 
@@ -178,7 +178,7 @@ impl Leases {
         waiting.push(Arc::clone(client));
     }
 
-    /// Runs a shared stream until it has been idle for a while.
+    /// Runs a shared stream until it has been idle for [`IDLE_MAX`].
     async fn keep_renewing(self: Arc<Self>, caller: Caller, wake: Arc<Notify>) {
         let mut pause = PAUSE;
         loop {
@@ -220,7 +220,7 @@ impl Leases {
         }
     }
 
-    /// Sends queued keep-alives until the stream has been idle for a while.
+    /// Sends queued keep-alives until the stream has been idle for [`IDLE_MAX`].
     async fn write(
         &self,
         caller: &Caller,
@@ -278,7 +278,7 @@ impl Leases {
         is_idle
     }
 
-    /// Ends the streams of all waiting clients with this status.
+    /// Ends the streams of all waiting clients with the given status.
     fn fail(&self, caller: &Caller, status: &Status) {
         let renewer = self.renewers.lock().remove(caller);
         for client in renewer.into_iter().flat_map(|it| it.waiting.into_values()).flatten() {

@@ -207,8 +207,8 @@ impl Services {
         }
     }
 
-    /// Forwards a request of the lock or election service. The member creates the request's key under the name of the
-    /// lock or election without checking whether a proxy owns that key.
+    /// Forwards a request for the lock or election service. The member creates a key whose name starts with the name of
+    /// the lock or election, without checking whether a proxy owns that key.
     async fn queue(
         &self,
         method: &'static Method,
@@ -220,7 +220,7 @@ impl Services {
         let leasing = self.leasing.as_ref().filter(|_| self.namespace.is_none());
         let Some(leasing) = leasing else { return self.relay(method, headers, message).await };
         let below = Span::below(&[name, b"/"].concat().into());
-        // The request is not sent while other proxies may own the keys.
+        // The request is sent once no other proxy owns any of these keys.
         let _reservation = leasing.reserve(headers, below).await?;
         let answer = relay::ask(&self.upstream, method, forwarded(headers), message).await?;
         Ok(framing::answer(answer))
@@ -256,7 +256,7 @@ mod tests {
     const TXN: &str = "/etcdserverpb.KV/Txn";
     const LOCK: &str = "/v3lockpb.Lock/Lock";
 
-    /// Paths of the requests received by the test member.
+    /// The paths of the requests that the test member has received.
     type IncomingBody = Arc<Mutex<Vec<String>>>;
 
     /// Starts a member that grants locks and fails transactions with this status. Returns its address.

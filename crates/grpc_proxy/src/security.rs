@@ -78,7 +78,8 @@ pub(crate) fn targets(options: &Options) -> Result<Targets, SecurityError> {
     if let Some(pair) = &flags.pair {
         let name = pair.common_name()?;
         if !name.is_empty() {
-            // A member would authenticate every client of this proxy as the user in the certificate's Common Name.
+            // With this certificate, a member would authenticate every client of this proxy as the user named in its
+            // Common Name.
             return Err(SecurityError::CommonName { name, path: pair.cert.display().to_string() });
         }
     }
@@ -103,7 +104,8 @@ pub(crate) fn targets(options: &Options) -> Result<Targets, SecurityError> {
     let connectors = || Ok(Connectors { grpc: connector(true)?, http1: connector(false)? });
     let connectors = match connectors() {
         Ok(connectors) => Ok(connectors),
-        // All endpoints may be plaintext, so this error is reported only when an endpoint uses TLS.
+        // If all endpoints are plaintext, no CA certificates are needed. The error is therefore reported only when an
+        // endpoint uses TLS.
         Err(error @ SetupError::Material(_)) if !is_asked_for => Err(error.to_string()),
         Err(error) => return Err(error.into()),
     };

@@ -54,7 +54,7 @@ pub(crate) enum StartError {
     Descriptors(#[from] descriptors::TooFew),
 }
 
-/// Serves until the process ends.
+/// Runs the proxy until the process ends.
 pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     let acceptor = acceptor(options)?;
     let listener = listen(&options.listen_addr, acceptor.as_ref())?;
@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     let (leasing, runtime) = (services.leasing.clone(), runtimes.first().clone());
     let leave = move || {
         if let Some(leasing) = leasing {
-            // Without this release, other proxies would wait for this proxy's keys until the TTL of its lease elapses.
+            // Otherwise, other proxies would wait for the keys of this proxy until the proxy's lease expires.
             runtime.block_on(leasing.release_all());
         }
         log::flush();
@@ -125,7 +125,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     log::info!("started gRPC proxy", "address" = options.listen_addr);
     init_system::notify_ready();
     drop(alive);
-    // Blocks while the listeners accept connections, because they hold the senders.
+    // Blocks while the listeners accept connections, because each of them holds a sender of this channel.
     gone.blocking_recv();
     Ok(())
 }

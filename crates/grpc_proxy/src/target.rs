@@ -21,8 +21,8 @@ pub(crate) enum TargetError {
 /// TLS settings for connections to endpoints.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
-    /// The connectors, or the reason why there are none. They are missing if the system has no CA certificates and no
-    /// flag configures TLS. The proxy then connects to plaintext endpoints only and refuses all others.
+    /// The connectors, or the reason why there are none. There are none if the system has no CA certificates and no
+    /// flag configures TLS. In this case, the proxy connects to plaintext endpoints and refuses endpoints with TLS.
     pub(crate) connectors: Result<Connectors, String>,
     /// Whether a flag configures TLS. Endpoints without a scheme then use TLS.
     pub(crate) is_asked_for: bool,

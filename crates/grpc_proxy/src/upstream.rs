@@ -44,7 +44,7 @@ use tonic::{Code, Status};
 use crate::framing;
 use crate::target::{Target, TargetError, Targets};
 
-/// The first pause between two dials of an unreachable endpoint. The pause grows up to [`PAUSE_MAX`].
+/// Initial pause between two dials of an unreachable endpoint. The pause grows up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
 
@@ -171,7 +171,8 @@ impl Upstream {
                     drop(link);
                     changes.send_modify(|count| *count = count.wrapping_add(1));
                     match connection {
-                        // The result is ignored, because the calls on the connection report its error.
+                        // The result of the connection is ignored, because each call on the connection reports the
+                        // error.
                         Some(connection) => drop(connection.await),
                         None => sleep(pause).await,
                     }
@@ -311,14 +312,14 @@ impl Upstream {
 
 const USER_AGENT: &str = concat!("quorate-grpc-proxy/", env!("CARGO_PKG_VERSION"));
 
-/// A failed request, to which no response has arrived.
+/// A request that failed before a response arrived.
 struct Failed {
     status: Status,
     may_have_arrived: bool,
 }
 
 impl Link {
-    /// Records the result of a dial. The caller must poll the returned connection.
+    /// Records the result of a dial. The caller must poll the returned connection, because nothing else drives it.
     fn record_dial(
         &self,
         dialed: Result<DialedConnection, String>,
@@ -408,7 +409,8 @@ pub(crate) fn receive_error(status: Status) -> Status {
         (Some(error), Code::Unknown | Code::Cancelled | Code::Internal) => {
             Status::unavailable(format!("error reading from server: {}", innermost(error)))
         }
-        // grpc-go reads the responses to calls of all kinds as streams.
+        // grpc-go reads the responses to all kinds of calls as streams, so its error texts for streams are used for all
+        // calls.
         _ => in_grpc_gos_words(status, Kind::ServerStream),
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! # Bound
 //!
-//! While [`RELEASED_BYTES_MAX`] bytes are queued, no more keys are acquired. Even then, the leasing keys of released
-//! keys are queued. Their number is bounded by the limit on the bytes of owned keys.
+//! While [`RELEASED_BYTES_MAX`] bytes are queued, no more keys are acquired. Leasing keys of keys released after that
+//! are still queued; the limit on the bytes of owned keys bounds their number.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Keys that this proxy temporarily does not acquire, because they could not be acquired or were released on request.
+//! Keys that this proxy must not acquire for some time, because an attempt to acquire them failed or they were released
+//! on request.
 //!
 //! # Bound
 //!
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-/// Maximum total size of the excluded keys, in bytes. A key of any request fits into the empty list.
+/// Maximum total size of the excluded keys, in bytes. The key of any request fits into an empty list.
 pub(super) const EXCLUDED_BYTES_MAX: usize = 8 << 20;
 
 /// Memory overhead of one key, in bytes.

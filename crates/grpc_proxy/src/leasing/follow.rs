@@ -34,13 +34,13 @@ const PATH: &str = "/etcdserverpb.Watch/Watch";
 /// The reason why a watch ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// The watch can continue on another member, or later.
+    /// The watch can be continued on another member, or later on the same member.
     Lost,
     /// The events that the watch needs are compacted.
     Missed,
 }
 
-/// Checks that the watch is alive: the member receives progress requests, which it must answer.
+/// The state of the check that the watch is alive. The proxy sends progress requests, which the member must answer.
 #[derive(Debug, Default)]
 pub(super) struct WatchHealth {
     /// Whether a response has arrived since the last check.
@@ -51,7 +51,7 @@ pub(super) struct WatchHealth {
     pub(super) is_silent: Notify,
 }
 
-/// The position of a watch.
+/// The position of the watch on the leasing keys.
 #[derive(Debug)]
 pub(super) struct Following {
     /// The first revision whose events have not arrived yet.
@@ -71,7 +71,7 @@ impl Leasing {
         let body = Body::new(StreamBody::new(ReceiverStream::new(receiver)));
         send(&frames, self.create_request(following.next));
         let mut headers = HeaderMap::new();
-        // A member without a leader receives no changes, so it must end the watch.
+        // A member without a leader receives no changes. This header makes it cancel the watch.
         headers.insert(HAS_LEADER, HeaderValue::from_static("true"));
         let upstream = &self.members.upstream;
         let answer = upstream.open(PATH, &headers, body).await?;

@@ -1,8 +1,8 @@
 //! The latest revision that this proxy has received.
 //!
 //! A client must not see a lower revision just because the proxy answers instead of a member. Responses from the proxy
-//! therefore contain the latest revision of any response that the proxy has received. The revision is correct because
-//! owned keys change only through this proxy.
+//! therefore contain the latest revision of any response that the proxy has received. This is correct for owned keys,
+//! because they change only through this proxy: their records are still current at that revision.
 
 use bytes::Bytes;
 use parking_lot::Mutex;

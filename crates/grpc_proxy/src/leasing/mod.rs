@@ -10,13 +10,13 @@
 //! The protocol is the leasing protocol of etcd's client library. Quorate's proxies, etcd's proxies and clients of that
 //! library can use it together. A client or proxy owns a key if it has created the leasing key
 //! (`--experimental-leasing-prefix` followed by the key) with the lease of its session. While the leasing key exists,
-//! other participants in the protocol do not write the key. To write the key, they first write `REVOKE` to the leasing
-//! key, and wait until the owner deletes it or the owner's lease ends.
+//! no other participant in the protocol writes the key. A participant that has to write the key first writes `REVOKE`
+//! to the leasing key, and waits until the owner deletes the leasing key or the owner's lease ends.
 //!
 //! # Guarantees
 //!
 //! * If all writers take part in the protocol, a response from the proxy is as current as a response from a member.
-//!   `owned_keys` and `session` give the reasons.
+//!   `owned_keys` and `session` explain why.
 //! * Owned keys are returned only to clients without a token. While authentication is on, the proxy owns no key.
 //!   `authority` detects that authentication was turned on by a request that did not pass through this proxy.
 //! * The revisions that a client receives from this proxy never decrease (`latest`).

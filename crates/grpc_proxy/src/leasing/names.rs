@@ -18,7 +18,7 @@ impl Names {
         Self { prefix: Bytes::copy_from_slice(prefix.as_bytes()) }
     }
 
-    /// Returns the leasing key of a key.
+    /// Returns the leasing key for a key.
     pub(super) fn leasing_key(&self, key: &[u8]) -> Bytes {
         [&self.prefix, key].concat().into()
     }

@@ -113,7 +113,7 @@ impl Drop for Acquisition<'_> {
 pub(super) struct Writing<'a> {
     owned_keys: &'a OwnedKeys,
     number: u64,
-    /// The owned keys among the write's single keys.
+    /// The owned keys among the single-key spans of the write.
     pub(super) owned: Owned,
     /// All owned keys that the write may change.
     touched: Owned,
@@ -355,8 +355,8 @@ impl Drop for Writing<'_> {
 }
 
 fn bytes_of(key: &[u8], known: &Known) -> usize {
-    // The map and the order of use share the bytes of the key. While the leasing key is queued for deletion, it
-    // contains the key a second time.
+    // The map and the order of use share the bytes of the key. The name of the leasing key, which contains the key
+    // again, takes memory only while it is queued for deletion.
     OVERHEAD_BYTES + key.len() + known.as_ref().map_or(0, |record| record.encoded().len())
 }
 
@@ -582,7 +582,7 @@ mod tests {
         for number in 0..count {
             own(&owned_keys, &long_key(number), 7, 10);
         }
-        // Deletes a range with an unknown result, which releases all keys in it.
+        // A deletion of the range that ends without a result releases all owned keys in the range.
         drop(owned_keys.begin_writing(&[Span::new(&Bytes::new(), &Bytes::from_static(b"\0"))]));
         assert!(owned_keys.begin_acquiring(&key(1), NOW).is_none());
         let take_all = || -> Vec<_> {

@@ -1,4 +1,4 @@
-//! Answers reads of owned keys, and reads that acquire their key.
+//! Answers reads of owned keys, and reads with which the proxy acquires a key.
 
 use http::HeaderMap;
 use quorate_api::etcdserverpb::response_op::Response;
@@ -11,8 +11,8 @@ use super::{Leasing, answer, latest};
 use crate::call::{Caller, forwarded};
 
 impl<S: Store> Leasing<S> {
-    /// Answers a range from an owned key, or from the transaction that tries to acquire the key. Returns `None` if the
-    /// request must be forwarded to a member.
+    /// Answers a range request from an owned key, or with the result of the transaction that tries to acquire the key.
+    /// Returns `None` if the request must be forwarded to a member.
     pub(crate) async fn range(
         &self,
         headers: &HeaderMap,
@@ -48,7 +48,8 @@ impl<S: Store> Leasing<S> {
     ) -> Option<RangeResponse> {
         let asked = guard::acquire(&self.names, &acquisition.key, acquisition.lease);
         let Ok(answer) = self.members.txn(forwarded(headers), asked).await else {
-            // The caller then forwards the request, and the member's response states why the key cannot be read.
+            // The caller forwards the request, so that the client receives a member's error with the reason why the key
+            // cannot be read.
             acquisition.decline(self.members.now());
             return None;
         };

@@ -42,7 +42,7 @@ const MARGIN_PER_TTL: u32 = 6;
 /// Pause after a failed attempt.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// The first pause before a watch is opened again. The pause grows up to [`PAUSE_MAX`].
+/// Initial pause before a watch is opened again. The pause grows up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -55,7 +55,7 @@ const SILENCE_MAX: u32 = 3;
 struct Granted {
     lease: i64,
     ttl: Duration,
-    /// The revision of the grant. All leasing keys with this lease are created at later revisions.
+    /// The revision at which the lease was granted. All leasing keys with this lease are created at later revisions.
     revision: i64,
 }
 
@@ -111,7 +111,7 @@ impl Leasing {
         }
     }
 
-    /// Returns whether keys may be owned now.
+    /// Returns whether there is a session, without which no key may be owned.
     pub(crate) fn has_session(&self) -> bool {
         self.owned_keys.lease().is_some()
     }
@@ -151,7 +151,7 @@ impl Leasing {
         match asking.await {
             Ok(AuthStatusResponse { enabled, .. }) => Ok(enabled),
             Err(status) => match status.code() {
-                // The status request itself was refused because it has no token.
+                // The members refuse a status request without a token, so authentication is on.
                 Code::PermissionDenied | Code::Unauthenticated | Code::InvalidArgument => Ok(true),
                 _ => Err(status),
             },

@@ -40,7 +40,7 @@ const RUN: Duration = Duration::from_secs(60);
 struct Proxy {
     model: Arc<Model>,
     leasing: Leasing<DelayedStore>,
-    /// Whether the proxy's tasks are suspended. Its clients still receive responses.
+    /// Whether the proxy's tasks are suspended. Clients of a suspended proxy still receive responses.
     is_suspended: AtomicBool,
     /// The latest revision that a client has received.
     seen: AtomicI64,

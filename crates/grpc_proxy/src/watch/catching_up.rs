@@ -1,7 +1,8 @@
 //! A watch stream for a single group that is behind. The stream exists until the group has caught up.
 //!
-//! The watch delivers history as fast as the member can read it. It has its own stream because a member reports
-//! progress only for a whole stream. Once the group has caught up, it moves to a feed.
+//! The watch delivers history as fast as the member can read it. It has its own stream, because a member reports
+//! progress only for a whole stream and only once every watch on it has caught up. Once the group has caught up, it
+//! moves to a feed.
 
 use std::sync::Arc;
 
@@ -61,7 +62,7 @@ enum Ended {
 }
 
 impl CatchingUp {
-    /// Opens the watch. After an error, opens it again at the group's position.
+    /// Opens the watch, and opens it again at the group's position after each error.
     async fn run(self) {
         let Self { set, group, .. } = &self;
         let mut pause = PAUSE;
@@ -69,7 +70,8 @@ impl CatchingUp {
             match self.stream(start).await {
                 Ok(Ended::NotWanted) => break,
                 Ok(Ended::CaughtUp) => {
-                    // Replacing the group's follower aborts this task, which has nothing left to do.
+                    // Replacing the group's follower aborts this task. This is harmless, because the task has nothing
+                    // left to do.
                     set.set_follower(*group, Box::new(self.feeds.add(set, *group)));
                     break;
                 }
@@ -94,7 +96,7 @@ impl CatchingUp {
         let (frames, body) = requests();
         let mut first = BytesMut::new();
         write(&mut first, create_request(&self.set.parameters, 0, start));
-        // The channel is empty, so the request fits.
+        // The new channel is empty, so sending the request cannot fail.
         drop(frames.try_send(Ok(Frame::data(first.freeze()))));
         let messages = self.members.open(&self.set.parameters.caller, body).await?;
         self.read(messages, &frames).await

@@ -1,6 +1,6 @@
 //! Streams with many watches, for groups that have caught up.
 //!
-//! All watches on a feed belong to one caller. The feed's task opens the stream, creates each watch at its group's
+//! All watches on a feed belong to the same caller. The feed's task opens the stream, creates each watch at its group's
 //! position, and delivers the events. If the connection to the member is lost, the task repeats these steps on another
 //! member. Each group holds a [`FeedWatch`]. Dropping it cancels the watch.
 //!
@@ -58,7 +58,7 @@ struct Feed {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The groups on the feed, by the watch id used with the member.
+    /// The groups on the feed, by the id of their watch on the member.
     watches: BTreeMap<i64, WatchState>,
     last_id: i64,
     /// The watches still to be created on the member.
@@ -216,7 +216,8 @@ impl State {
     fn record_answer(&mut self, response: &WatchResponse) -> Option<&WatchState> {
         let mut id = response.watch_id;
         if response.created {
-            // The response to a refused watch has no id, but responses arrive in request order.
+            // The response to a refused watch has no id. It belongs to the first unanswered request, because responses
+            // arrive in request order.
             let number = self.unanswered.iter().position(|asked| id < 0 || *asked == id)?;
             id = self.unanswered.remove(number)?;
         }
@@ -243,7 +244,8 @@ impl Feed {
                 })
             };
             let Some((id, set, group)) = fresh else { break };
-            // A watch is created even if its group no longer exists, because the cancel request follows.
+            // Even if the group no longer exists, its watch is created, because the cancel request that follows refers
+            // to it.
             let start = set.start(group).unwrap_or_default();
             write(&mut chunk, create_request(&set.parameters, id, start));
         }

@@ -1,5 +1,5 @@
 //! The entry point for watchers: adds a watcher to the set of identical watchers, and opens a watch on a member if the
-//! set has no watch to share.
+//! watcher cannot share a watch of the set.
 
 use std::sync::Arc;
 

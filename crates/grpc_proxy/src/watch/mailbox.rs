@@ -19,7 +19,7 @@ pub(super) enum WatcherChange {
     Progressed { header: Option<ResponseHeader> },
 }
 
-/// A notice about a watcher. It contains the serial number because watch ids are reused.
+/// A notice about a watcher. It identifies the watcher by its serial number, because watch ids are reused.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Notice {
     pub(super) serial: u64,

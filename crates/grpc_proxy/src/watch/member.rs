@@ -25,11 +25,11 @@ use crate::upstream::{Upstream, receive_error};
 
 const PATH: &str = "/etcdserverpb.Watch/Watch";
 
-/// The first pause before a stream is opened again. The pause grows up to [`PAUSE_MAX`].
+/// Initial pause before a stream is opened again. The pause grows up to [`PAUSE_MAX`].
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// The first pause between two progress requests, which members ignore while a watch on the stream is behind. The pause
+/// Initial pause between two progress requests, which members ignore while a watch on the stream is behind. The pause
 /// grows up to [`PROGRESS_INTERVAL_MAX`].
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) const PROGRESS_INTERVAL_MAX: Duration = Duration::from_secs(10);

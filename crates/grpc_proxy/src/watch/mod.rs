@@ -7,11 +7,11 @@
 //! ```
 //!
 //! The watchers that share one watch on a member form a `Group`. A new watcher starts in a group of its own, so that a
-//! member checks its token and its permission for the range. Once the member has created the watch, the group joins
-//! another group as soon as no event can be lost. A watcher whose client is slow leaves its group, so that the other
-//! watchers do not have to wait. It rejoins at its old position when the client has caught up. Watches that have caught
-//! up share streams, so that a member has only a few streams per proxy. A watch that is behind has its own stream until
-//! it has caught up.
+//! member checks its token and the user's permission for the range. Once the member has created the watch, the group
+//! joins another group as soon as no event can be lost. A watcher whose client is slow leaves its group, so that the
+//! other watchers do not have to wait. It rejoins at its old position when the client has caught up. Watches that have
+//! caught up share streams, so that a member has only a few streams per proxy. A watch that is behind has its own
+//! stream until it has caught up.
 //!
 //! # Guarantees
 //!

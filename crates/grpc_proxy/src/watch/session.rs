@@ -51,14 +51,14 @@ enum WatcherState {
     },
     /// The watch has ended. Its id stays reserved until the client cancels the watch, as on a member.
     Ended,
-    /// The watcher is removed from its set until the client has read its queued responses.
+    /// The watcher has left its set. It rejoins a set once the client has read its queued responses.
     Behind {
         parameters: WatchParameters,
         next: i64,
     },
 }
 
-/// A progress request covering all watchers of the stream.
+/// A progress request for all watchers of the stream.
 #[derive(Debug, Default)]
 struct Progress {
     /// The watchers that have not answered yet, by serial number.
@@ -148,7 +148,8 @@ impl Session {
                     entry.state = WatcherState::Behind { parameters: set.parameters.clone(), next };
                     hub.remove_if_empty(&set);
                 }
-                // The progress request cannot be answered while a watcher is behind.
+                // A progress request cannot be answered while a watcher is behind, so the request in progress is
+                // dropped.
                 self.progress = Progress::default();
             }
             WatcherChange::Progressed { header } => {
@@ -237,7 +238,7 @@ impl Session {
         header
     }
 
-    /// Adds the watchers that had fallen behind to their sets again.
+    /// Makes the watchers that had fallen behind rejoin their sets.
     fn catch_up(&mut self) {
         let is_behind = |entry: &WatcherEntry| matches!(entry.state, WatcherState::Behind { .. });
         let behind: Vec<i64> =

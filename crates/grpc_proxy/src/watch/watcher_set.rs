@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //!
-//! * Positions only grow.
+//! * The position of a group never decreases.
 //!
 //! # Not here
 //!
@@ -99,7 +99,7 @@ pub(super) enum Added {
     NewGroup {
         watcher: u64,
         group: u64,
-        /// Whether the group can join another group as soon as a member has created its watch.
+        /// Whether the new group can join another group as soon as a member has created the new group's watch.
         has_joinable_group: bool,
     },
 }
@@ -114,8 +114,8 @@ impl WatcherSet {
     }
 
     /// Adds a watcher. A new watcher has a watch of its own until a member has created it, because the member must
-    /// check the token and its permission for the range. A returning watcher immediately joins an existing group if
-    /// possible.
+    /// check the token and the user's permission for the range. A returning watcher immediately joins an existing group
+    /// if possible.
     pub(super) fn add(&self, watcher: Watcher) -> Added {
         let mut state = self.state.lock();
         let number = state.number();
@@ -159,7 +159,8 @@ impl WatcherSet {
         let state = self.state.lock();
         let group = state.groups.get(&group)?;
         // The start is limited to the latest known revision, because members do not report progress on a stream with a
-        // watch that starts in the future. Watchers skip events that they receive a second time.
+        // watch that starts in the future. Starting earlier is safe, because watchers skip events that they receive a
+        // second time.
         let begun = |position: i64| match group.revision() {
             0 => position,
             known => position.min(known),
@@ -357,7 +358,7 @@ impl Watcher {
         }
     }
 
-    /// Removes the watcher from the group, which has delivered all events before `position`.
+    /// Reports that the watcher has fallen behind. Its group has delivered all events before `position`.
     fn fall_behind(&self, position: i64) {
         let next = self.next.max(position);
         self.mailbox.notify(self.serial, WatcherChange::Behind { next });
@@ -369,7 +370,7 @@ impl Watcher {
     }
 
     fn send_cancelled(&self, response: &WatchResponse) {
-        // A watch that was never created is answered with a single response that is both `created` and `canceled`.
+        // If the watch was never created, the client receives a single response that is both `created` and `canceled`.
         let is_refused = response.created && !self.is_created;
         let shared = response::encode(WatchResponse {
             created: is_refused,

@@ -192,7 +192,7 @@ async fn a_reopened_watch_continues_at_the_latest_known_revision() {
     assert_eq!(set.start(group), Some(0));
     assert!(set.deliver(group, created(10)));
     assert!(set.deliver(group, events(&[12])));
-    // The watch starts at the latest known revision, so that the start is not in the future.
+    // The reopened watch starts at the latest known revision, because the next revision is still in the future.
     assert_eq!(set.start(group), Some(12));
     // The watch is created again on another member, which is behind.
     assert!(set.deliver(group, created(8)));
