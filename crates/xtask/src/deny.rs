@@ -169,7 +169,7 @@ fn one(words: &mut &[&str], allowed: &[String]) -> Result<bool, String> {
             *words = rest;
             let is_met = any(words, allowed)?;
             let [")", rest @ ..] = words else {
-                return Err("a parenthesis is not closed".to_owned());
+                return Err("a closing parenthesis is missing".to_owned());
             };
             *words = rest;
             Ok(is_met)

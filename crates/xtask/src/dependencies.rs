@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_linked_packages_are_dependencies_of_a_program() {
+    fn only_linked_packages_are_listed_as_dependencies_of_a_program() {
         let metadata = json!({
             "packages": [
                 {"id": "p", "name": "program", "version": "1.0.0", "license": "MIT", "source": null},

@@ -34,8 +34,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
     if let Err(why) = output(&mut cargo(&["fuzz", "--version"])) {
         return Err(format!(
-            "{why}\n\ncargo-fuzz is not installed (`cargo install cargo-fuzz`); without it the bounded forms of the \
-             targets run as tests: `cargo test fuzz`, longer with QUORATE_FUZZ_CASES=1000000"
+            "{why}\n\ncargo-fuzz is not installed: run `cargo install cargo-fuzz`. Without it, `cargo test fuzz` runs \
+             the targets on a limited number of inputs; QUORATE_FUZZ_CASES=1000000 raises this number"
         ));
     }
     let mut failed = Vec::new();
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
     match failed.as_slice() {
         [] => Ok(()),
-        failed => Err(format!("failed: {}; see fuzz/artifacts", failed.join(", "))),
+        failed => Err(format!("failed targets (see fuzz/artifacts): {}", failed.join(", "))),
     }
 }
 
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fuzz_target_and_a_time_are_accepted() {
+    fn a_fuzz_target_and_a_run_time_are_parsed() {
         assert_eq!(read(&[]), Ok((None, SECONDS)));
         assert_eq!(read(&["apply", "--seconds", "5"]), Ok((Some("apply".into()), 5)));
         for wrong in [&["--seconds"][..], &["--seconds", "x"], &["a", "b"], &["--long"]] {

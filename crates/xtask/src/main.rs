@@ -55,7 +55,7 @@ usage: cargo xtask <command>
                         apply the defects of crates/sim/plants one at a time, and print the number of
                         seeds after which the simulator finds each (N minutes at most, 10 by default)
   generate              generate code from the .proto files
-  compare [ARGS]        compare the speed of the server with Debian's etcd and print the ratios
+  compare [ARGS]        compare the speed of the server and of Debian's etcd, and print the ratios
 ";
 
 fn main() -> ExitCode {

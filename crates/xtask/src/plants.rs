@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_seed_is_parsed() {
+    fn a_failed_seed_is_parsed_from_the_output_of_the_simulator() {
         let found = read_failure("seed 17 failed: RealTime: a|b").unwrap();
         assert_eq!(found, (17, "RealTime: a|b".to_owned()));
         assert!(read_failure("17 seeds, 0.1 cluster-hours, 0 failures").is_none());

@@ -95,7 +95,7 @@ fn numbers(version: &str) -> Result<[u64; 3], String> {
         version.split('.').map(str::parse).collect::<Result<_, _>>().unwrap_or_default();
     parts
         .try_into()
-        .map_err(|_| format!("{version}: a version must be three numbers, such as 1.2.3"))
+        .map_err(|_| format!("{version}: a version must consist of three numbers, such as 1.2.3"))
 }
 
 fn git(args: &[&str]) -> Result<String, String> {

@@ -239,7 +239,7 @@ impl Server {
         // The process did not exit within the timeout.
         drop(process.kill());
         drop(process.wait());
-        Err(format!("{} did not stop", self.program.display()))
+        Err(format!("{} did not exit in time", self.program.display()))
     }
 
     /// Returns the process id, if the process is running.
@@ -261,7 +261,7 @@ impl Server {
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<f64>().ok());
-        kib.map(|kib| kib * 1024.0).ok_or(format!("{path} has no VmRSS"))
+        kib.map(|kib| kib * 1024.0).ok_or(format!("{path} has no valid VmRSS line"))
     }
 }
 

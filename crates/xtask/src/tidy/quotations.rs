@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_in_tests_and_comments_do_not_justify_quotations() {
+    fn messages_in_tests_and_comments_are_not_sources_of_quotations() {
         let page = "It logs `the disk is full` then.";
         assert_eq!(complaints(page, "let x = \"the disk is full\";\n").len(), 0);
         assert_eq!(complaints(page, "// \"the disk is full\"\n").len(), 1);

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_matches_no_test_is_reported() {
+    fn a_skip_list_entry_that_matches_no_test_is_reported() {
         let good = ["lease::", "lease::a_lease", "flags::flags_are_r", "flags::flags_are_shown"];
         assert_eq!(complaints(&good), [""; 0]);
         assert_eq!(complaints(&["::etcd", "clippy::lint", "a text", "_to_etcd"]), [""; 0]);

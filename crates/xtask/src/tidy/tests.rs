@@ -67,7 +67,7 @@ fn a_clock_in_a_pure_crate_is_reported_outside_tests_and_comments() {
 }
 
 #[test]
-fn a_pure_crate_without_the_common_bans_is_reported() {
+fn a_pure_crate_whose_clippy_toml_lacks_the_common_bans_is_reported() {
     let file = |path: String, text: &str| Source { path, text: text.to_owned() };
     let with = |last: Option<&str>| {
         let mut sources = vec![file("clippy.toml".to_owned(), "a = 1\n")];
@@ -108,7 +108,7 @@ fn the_profiling_build_differs_from_packages_only_in_its_symbols() {
 }
 
 #[test]
-fn a_copy_of_a_decision_in_the_simulator_is_reported() {
+fn a_reimplementation_of_production_code_in_the_simulator_is_reported() {
     let with = |simulator: &str| {
         let mut texts = std::collections::BTreeMap::<&str, String>::new();
         let mut used = "//! Simulates.\n".to_owned();

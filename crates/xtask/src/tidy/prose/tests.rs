@@ -18,7 +18,7 @@ fn a_sentence_with_a_listed_phrase_counts_as_stilted() {
 }
 
 #[test]
-fn sentences_come_from_comments_and_pages_without_code_and_tables() {
+fn sentences_are_taken_from_comments_and_pages_but_not_from_code_or_tables() {
     let code = "//! Reads one\n//! log record. Returns `None` at its end.\n//! ```\n//! nobody calls this code here\n//! ```\n\
         let x = \"nobody reads this string here\"; // not the start of a line\n// A plain comment counts too.\n";
     let expected =
@@ -30,7 +30,7 @@ fn sentences_come_from_comments_and_pages_without_code_and_tables() {
 }
 
 #[test]
-fn a_heading_with_a_verb_a_question_or_many_words_is_a_sentence() {
+fn a_heading_with_a_verb_a_question_or_many_words_counts_as_a_sentence() {
     for noun in
         ["Backup and restore", "`quorate ctl put [options] <key>`", "Clusters of three members"]
     {
