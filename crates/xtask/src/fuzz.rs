@@ -1,6 +1,6 @@
 //! `fuzz` runs the targets of `fuzz/` with cargo-fuzz, one after the other.
 //!
-//! Each target starts with the samples in `fuzz/seeds/<target>`, which tests generate and also run
+//! Each target starts with the samples in `fuzz/seeds/<target>`, which tests generate and also use as inputs
 //! (`test_support::mutate`). New inputs are kept in `fuzz/corpus`, which is not committed. A failing input is stored in
 //! `fuzz/artifacts`. Add it to the samples once the defect is fixed.
 

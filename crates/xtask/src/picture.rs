@@ -158,7 +158,7 @@ fn top(program: &Path, endpoints: &str) -> Result<Vec<u8>, String> {
     let failed = |error: std::io::Error| format!("cannot run `timeout script`: {error}");
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = pipes.spawn().map_err(failed)?;
-    // `script` ends the program when its standard input is closed.
+    // `script` ends the program when the standard input of `script` is closed, so the input stays open.
     let keyboard = process.stdin.take();
     let output = process.wait_with_output().map_err(failed)?;
     drop(keyboard);

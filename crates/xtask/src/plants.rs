@@ -208,7 +208,7 @@ fn run_until_found(
         let lines = BufReader::new(stdout).lines().map_while(Result::ok);
         for failure in lines.filter_map(|line| read_failure(&line)) {
             if sender.send(failure).is_err() {
-                // The receiver is dropped once the result is known or the time limit is reached.
+                // The receiver has been dropped, because the result is known or the time limit is reached.
                 break;
             }
         }

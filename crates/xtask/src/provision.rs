@@ -197,7 +197,7 @@ pub(crate) fn postgres() -> Result<PathBuf, String> {
     Ok(place)
 }
 
-/// Returns the folder with the server programs of the newest version in a folder of versions.
+/// Returns the folder with the newest server programs, given a folder that has a subfolder for each version.
 fn newest_postgres(versions: &Path) -> Option<PathBuf> {
     let found = std::fs::read_dir(versions).ok()?.filter_map(|entry| {
         let entry = entry.ok()?;
@@ -354,7 +354,8 @@ struct Apt {
 
 impl Apt {
     fn new(root: &Path) -> Result<Self, String> {
-        // The machine's network settings (proxies, certificates) are kept, and all its other settings are ignored.
+        // The network settings of the machine's apt (proxies, certificates) are kept, and its other settings are
+        // ignored.
         let mut config = String::new();
         for line in output(Command::new("apt-config").args(["dump", "Acquire"]))?.lines() {
             if !line.starts_with("Acquire::IndexTargets") {

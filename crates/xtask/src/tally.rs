@@ -16,7 +16,7 @@ use crate::Outcome;
 /// The start of the line that a skipped test prints.
 const SKIPPED: &str = "skipped: ";
 
-/// The maximum number of lines that the summary repeats of a failed test's output.
+/// The maximum number of lines of a failed test's output that the summary repeats.
 const FAILURE_LINES_MAX: usize = 8;
 
 /// The results of all tests so far.
@@ -86,7 +86,7 @@ impl Tally {
         let section = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"));
         match (line, section) {
             ("successes:", _) => reading.in_successes = true,
-            // This heading stands before the outputs, and again before the list of the names.
+            // This heading appears before the outputs, and again before the list of names.
             ("failures:", _) => (reading.in_successes, reading.in_failure) = (false, false),
             (_, Some(name)) if !reading.in_successes => {
                 self.failures.push(vec![format!("failed: {name}")]);

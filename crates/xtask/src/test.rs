@@ -335,7 +335,7 @@ fn browser(required: &[&str]) -> Result<(Option<provision::Browser>, Option<Path
     Ok((browser.ok(), axe.ok()))
 }
 
-/// Lints for production code only, in which a numeric conversion must preserve every value. Tests convert only small
+/// Lints only for production code, where a numeric conversion must preserve every value. Tests convert only small
 /// numbers.
 const SHIPPED_LINTS: [&str; 3] =
     ["clippy::cast_possible_truncation", "clippy::cast_possible_wrap", "clippy::cast_sign_loss"];

@@ -7,8 +7,8 @@
 //! * Production code uses every public item of the library crates.
 //! * Every Rust file opens with a header that states its purpose.
 //! * No Rust file has more than [`LINES_MAX`] lines, except the files in [`LONG_FILES`], which may only shrink.
-//! * Rings 0 and 1 have no clock, thread, environment or ambient randomness: time and seeds are arguments.
-//! * The crates of these rings have the same `clippy.toml`: the contents of the root's file, followed by bans. Each
+//! * Crates in rings 0 and 1 use no clock, thread, environment or ambient randomness: time and seeds are arguments.
+//! * The crates in these rings have the same `clippy.toml`: the contents of the root's file, followed by bans. Each
 //!   crate has a copy, because clippy reads only the nearest file.
 //! * Every name in the tables of `docs/bounds.md` is declared, and each bound has a metric and a test.
 //! * The drawing in `ARCHITECTURE.md` contains every crate, and every name on the page is declared.
@@ -65,7 +65,7 @@ const LONG_FILES: &[(&str, usize)] = &[];
 const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-protobuf", &[]),
     ("quorate-api", &["quorate-protobuf", "quorate-test-support"]),
-    // Always a dev-dependency: it reads scenario files and mutates test inputs.
+    // Other crates depend on this one only in tests, for which it reads scenario files and mutates inputs.
     ("quorate-test-support", &["quorate-seeded-random"]),
     ("quorate-raft", &["quorate-protobuf", "quorate-seeded-random", "quorate-test-support"]),
     ("quorate-node", &["quorate-raft", "quorate-seeded-random"]),
@@ -164,7 +164,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "quorate-peer",
         &[
             "quorate-api",
-            // Decides which messages and snapshots are accepted. The simulator uses the same code.
+            // The rules for accepting messages and snapshots, which the simulator uses as well.
             "quorate-core",
             "quorate-gotext",
             "quorate-net",
@@ -230,7 +230,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-test-support",
         ],
     ),
-    // A separate crate, because only a member has a peer port.
+    // This is a separate crate, because only a member has a peer port.
     (
         "quorate-peer-port",
         &[
@@ -528,7 +528,7 @@ fn check_bans(sources: &[Source], complaints: &mut Vec<String>) {
     }
 }
 
-/// Returns whether the line contains the word, other than as the end of a longer word.
+/// Returns whether the line contains the word. The end of a longer word does not count.
 fn mentions(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| !line[..at].ends_with(is_letter))
 }

@@ -1,7 +1,7 @@
 //! A cluster in a comparison. Its members start together, and requests go to the leader or to a follower.
 //!
-//! The leader is looked up for each use, because it may change. A single member is its own leader, so cases for one
-//! member and for three need no separate code.
+//! The leader is looked up each time it is needed, because it may change. A single member is its own leader, so the
+//! cases with one member and with three members share their code.
 
 use std::time::{Duration, Instant};
 
@@ -42,8 +42,8 @@ impl Cluster {
         Self::begin(members)
     }
 
-    /// Enables authentication. Services returned afterwards send the user's credentials with their requests
-    /// ([`Service::for_user`]).
+    /// Enables authentication. Services that the cluster returns afterwards send the user's credentials with their
+    /// requests ([`Service::for_user`]).
     pub(super) fn guarded(mut self) -> Result<Self, String> {
         let service = self.members[0].service();
         for command in [
@@ -51,7 +51,7 @@ impl Cluster {
             &["role", "add", "all"],
             &["role", "grant-permission", "all", "readwrite", "", "--prefix"],
             &["user", "grant-role", user_name(), "all"],
-            // Authentication requires the root user, but no client logs in as root here.
+            // Authentication requires the root user, although no client of a comparison logs in as root.
             &["user", "add", "root", "--no-password"],
             &["user", "grant-role", "root", "root"],
             &["auth", "enable"],
@@ -72,8 +72,8 @@ impl Cluster {
         Ok(Self { proxy: None, members })
     }
 
-    /// Puts a proxy in front of the first member. Services returned afterwards connect to the proxy, and measure only
-    /// its cost.
+    /// Puts a proxy in front of the first member. Services that the cluster returns afterwards connect to the proxy,
+    /// and measure only its cost.
     pub(super) fn proxied(mut self) -> Result<Self, String> {
         self.proxy = Some(Proxy::before(&self.members[0])?);
         Ok(self)

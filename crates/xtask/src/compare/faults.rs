@@ -16,7 +16,7 @@ use crate::say;
 pub(super) const NAMES: [&str; 2] = ["cluster-failover", "cluster-catch-up"];
 
 const MEMBERS: usize = 3;
-/// How many times the leader is killed for each pair and side.
+/// How many times the leader of each compared cluster is killed in a pair of measurements.
 const KILLS: usize = 5;
 /// The load sent to the other two members while the leader is killed. It is open-loop, because the requests that the
 /// old leader had accepted are lost, and clients that wait for responses would wait for the full request timeout.
@@ -66,7 +66,8 @@ fn failover(programs: &Programs, options: &Options) -> Result<Row, String> {
         "time from killing the leader until the first acknowledged put, median of {}",
         outages[0].len()
     );
-    // The duration of an election is random, so individual kills cannot be paired. The medians are compared instead.
+    // The duration of an election is random, so a single outage of etcd cannot be compared with a single outage of
+    // Quorate. The medians are compared instead.
     let medians = outages.map(median);
     Ok(Row::of_pairs(work, "ms", &[(medians[0], medians[1])], 1.0))
 }
@@ -172,7 +173,7 @@ fn catch_up_once(side: &Side, programs: &Programs, options: &Options) -> Result<
     let fill = ["fill", "--order", "random", "--keys", &keys, "--clients", "1000"];
     checked(service.bench(&fill)?)?;
     let probe = [&PROBE[..], &["--keys", &keys]].concat();
-    // The disk may still be writing the filled keys, which would delay the measured puts.
+    // The disk may still be writing the keys of the fill, which would delay the measured puts.
     std::thread::sleep(AFTER_FILL);
     let idle_p99_ms = idle_p99_ms(&service, &probe)?;
     let (seconds, meanwhile) = come_back(&mut cluster, away, &service, &probe)?;

@@ -19,7 +19,8 @@ pub(super) enum Generator {
     Tonic,
 }
 
-/// Name and password of the user, for servers with authentication. The servers exist only for the comparison.
+/// Name and password of the user, for servers with authentication. The password is no secret, because the servers exist
+/// only during the comparison.
 pub(super) const USER: &str = "someone:a password";
 
 /// Returns the user name.
@@ -167,7 +168,8 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // The process is killed only if an error occurred. Otherwise it has exited already.
+        // If an error occurred, the process is still running. Otherwise it has exited already, and killing it has no
+        // effect.
         drop(self.process.kill());
         drop(self.process.wait());
     }

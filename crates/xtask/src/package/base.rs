@@ -71,7 +71,8 @@ fn find(name: &str) -> Result<String, String> {
     })
 }
 
-/// Finds the version in a C library: `GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36.`
+/// Finds the version in a C library, which contains a text such as `GNU C Library (Debian GLIBC 2.36-9) stable release
+/// version 2.36.`
 fn version_of(library: &[u8]) -> Option<String> {
     const NAME: &[u8] = b"GNU C Library (";
     let at = library.windows(NAME.len()).position(|window| window == NAME)?;

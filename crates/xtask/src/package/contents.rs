@@ -46,7 +46,7 @@ const COPIED: [(&str, &str, u32); 12] = [
     ("packaging/patroni/try.sh", "usr/share/doc/quorate/examples/patroni/try.sh", 0o755),
 ];
 
-/// The settings of the systemd unit, which the operator may edit.
+/// The file with the settings of the systemd unit, which the operator may edit.
 const DEFAULTS: &str = "etc/default/quorate";
 
 /// Files of the repository that are installed compressed, as Debian requires.
@@ -147,7 +147,8 @@ pub(super) fn package_of_names(program: &Program<'_>) -> Result<Package, String>
 pub(super) fn root_of_container(program: &Program<'_>) -> Result<(Tree, Option<String>), String> {
     let mut files = Tree::default();
     files.file("usr/bin/quorate", 0o755, program.bytes);
-    // Links for container manifests that run etcd by name. The image contains no other etcd.
+    // Links for container manifests that run etcd by name. They replace nothing, because the image contains no other
+    // etcd.
     for name in NAMES {
         files.link(&format!("usr/local/bin/{name}"), "../../bin/quorate");
     }

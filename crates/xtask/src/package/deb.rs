@@ -1,8 +1,8 @@
 //! Debian's package format (deb(5)): an `ar` archive of three members, two of which are compressed archives.
 //!
 //! This module writes the format itself instead of calling `dpkg-deb`, so that a package has the same bytes wherever it
-//! is built: `Cargo.lock` pins the compressor. Packing files owned by root then needs no root permissions, and building
-//! needs no dpkg. The tests verify the result with dpkg.
+//! is built: `Cargo.lock` pins the compressor. As a result, files owned by root can be packed without root permissions,
+//! and packaging needs no dpkg. The tests verify the result with dpkg.
 //!
 //! The package contains no file checksums (`md5sums`), because dpkg computes missing checksums at installation.
 

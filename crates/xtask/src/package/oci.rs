@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::digest;
 use super::tree::Tree;
 
-/// The user id of the process. No other process on a host should have this id.
+/// The user id of the process. No other process on a host should run under this id.
 pub(super) const USER: u32 = 65532;
 /// The data directory, which must be a volume.
 pub(super) const HOME: &str = "/var/lib/quorate";

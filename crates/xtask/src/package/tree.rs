@@ -1,7 +1,7 @@
 //! The files to pack, and the archive (ustar) that contains them.
 //!
-//! The bytes depend only on the contents and on the single timestamp of all entries, not on the order of insertion or
-//! on the user. Packing files owned by root needs no permissions.
+//! The bytes of the archive depend only on the files and on the single timestamp of all entries, not on the order of
+//! insertion or on the user who packs the files. Packing files owned by root needs no root permissions.
 
 use std::collections::BTreeMap;
 

@@ -19,7 +19,7 @@ const NOT_TRIED: &str = "not tried | | |";
 pub(super) fn row(name: &str, first: u64, theme: Option<&str>, found: Option<&Found>) -> String {
     let Some(found) = found else { return format!("| `{name}` | not found | | |") };
     let failure: String = found.failure.chars().take(FAILURE_CHARS_MAX).collect();
-    // A vertical bar would end the table cell, and a quotation mark without its partner would open a quotation.
+    // A vertical bar would end the table cell, and an unmatched quotation mark would open a quotation.
     let failure = failure.replace('|', "/");
     let failure = match failure.rfind('"') {
         Some(last) if failure.matches('"').count() % 2 == 1 => &failure[..last],
@@ -29,7 +29,7 @@ pub(super) fn row(name: &str, first: u64, theme: Option<&str>, found: Option<&Fo
     let seeds = match (found.seed, theme) {
         (None, _) => "a test".to_owned(),
         (Some(seed), None) => (seed - first + 1).to_string(),
-        // Only some of the seeds have the theme, so the seed number is more useful than a count.
+        // Only some of the seeds have the theme, so the row contains the failed seed instead of the number of seeds.
         (Some(seed), Some(theme)) => format!("{seed}, {theme}"),
     };
     format!("| `{name}` | {seeds} | {time} s | {} |", failure.trim())

@@ -1,11 +1,11 @@
 //! The names in `ARCHITECTURE.md`.
 //!
 //! The diagram contains every crate, and every crate is named in a third-level heading. A path in backticks, such as
-//! `storage::wal`, names a file, a module or a declared item of that crate. Below the heading of a crate, a single name
-//! in backticks also names such an item, unless it is the name of another crate.
+//! `storage::wal`, names a file, a module or a declared item of the crate at its start. Below the heading of a crate, a
+//! single name in backticks also names such an item, unless it is the name of another crate.
 //!
-//! In the table of terms, a row that ends with a type, such as `raft::Term`, reserves this name: no other crate
-//! declares a type with this name.
+//! In the table of terms, a row that ends with a type, such as `raft::Term`, reserves the type's name (`Term`): no
+//! other crate declares a type with that name.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +86,8 @@ fn check_terms(page: &str, sources: &[Source], complaints: &mut Vec<String>) {
     }
 }
 
-/// Returns the crates of which at least one must declare the name, or `None` if the name is not checked.
+/// Returns the crates in which the name is looked up, or `None` if the name is not checked. At least one of them must
+/// declare it.
 fn owners<'a>(name: &'a str, entry: &[&'a str], crates: &Crates<'_>) -> Option<Vec<&'a str>> {
     match name.split_once("::") {
         Some((owner, _)) => crates.contains_key(owner).then(|| vec![owner]),

@@ -1,8 +1,9 @@
 //! Import cycles between the files of a crate, and between its modules.
 //!
-//! To understand one file in a cycle, a reader has to read all files in it. A module may import from its parents.
-//! Therefore sibling modules are also compared as a whole, each with all of its submodules: if a file in one module
-//! imports from its sibling, no file in the sibling may import from that module.
+//! To understand one file in a cycle, a reader has to read all files in it. A module may import from its parents, so
+//! such imports do not count, and cycles through a parent are not found between files. Therefore sibling modules are
+//! also compared as a whole, each with all of its submodules: if a file in one module imports from its sibling, no file
+//! in the sibling may import from that module.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -46,7 +46,7 @@ fn is_text(path: &Path) -> bool {
 }
 
 pub(super) fn is_test_file(path: &str) -> bool {
-    // Fuzz targets are compiled only for the fuzzer and for tests.
+    // Fuzz targets count as tests, because they are compiled only for the fuzzer and for tests.
     let is_fuzz = path.ends_with("/fuzz.rs") || path.contains("/fuzz/");
     is_fuzz || path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/benches/")
 }

@@ -56,7 +56,7 @@ fn pieces(text: &str) -> impl Iterator<Item = (Kind, &str)> {
     })
 }
 
-/// Returns the length of the string or character literal at the beginning, if there is one.
+/// Returns the length of the string or character literal at the beginning of the text, if there is one.
 fn text_len(rest: &str) -> Option<usize> {
     let body = rest.strip_prefix('b').unwrap_or(rest);
     let prefix = rest.len() - body.len();
