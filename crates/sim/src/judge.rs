@@ -1,15 +1,16 @@
 //! Checks that a run is correct, during the run and at its end.
 //!
 //! The judge follows the log independently. It applies each entry once, when the first member reports it as committed,
-//! to a reference state that never crashes, never compacts and has no file. It compares every member with the reference
-//! state: the revision at every published index, all keys whenever a member starts, and from time to time all keys at a
-//! random revision. It therefore detects a crash that loses a change, or that causes a change to be applied partly or
-//! twice.
+//! to a reference state that never crashes, keeps compacted records and has no file. It compares every member with the
+//! reference state: the revision at every published index, all keys whenever a member starts, and from time to time all
+//! keys at a random revision. It therefore detects a crash that loses a change, or that causes a change to be applied
+//! partly or twice.
 //!
 //! # Checks
 //!
 //! * Members never contradict each other about committed entries, the leader of a term, or the vote of a member.
-//! * A member keeps its promises after a crash: its term, its vote, and the entries that it acknowledged.
+//! * After a crash, a member still has everything that it promised to keep: its term, its vote, and the entries that it
+//!   acknowledged.
 //! * Members at equal revisions have equal hashes.
 //! * The results that clients received are possible, as checked by [`quorate_history_checker`].
 
@@ -42,7 +43,8 @@ struct Digest {
     sum: u32,
     /// The revision after the entry is applied.
     revision: i64,
-    /// Term by which the entry was known to be committed. The leaders of all later terms must have the entry.
+    /// The newest term with a leader when the entry was first reported as committed. The leaders of all later terms
+    /// must have the entry.
     known_in: Term,
 }
 
@@ -152,7 +154,7 @@ impl Judge {
             if entry.index == known + 1 {
                 self.apply_entry(entry);
                 let revision = self.reference.store().current_revision();
-                // The entry was committed by the leader of the newest term, or by an earlier leader.
+                // The entry was committed in the newest term that has a leader, or in an earlier term.
                 let known_in = self.leaders.last_key_value().map_or(entry.term, |(term, _)| *term);
                 let (term, kind) = (entry.term, entry.kind);
                 self.digests.push(Digest { term, kind, sum, revision, known_in });
@@ -196,8 +198,8 @@ impl Judge {
             EntryKind::Normal => match Request::decode(entry.data.clone()) {
                 Ok(request) => {
                     if let Command::Compaction(_) = request.command {
-                        // The reference state refuses reads of compacted revisions but keeps the records. Its watcher
-                        // must read all events before the compaction is applied.
+                        // The reference state keeps compacted records but refuses to read them, so its watcher must
+                        // read all events before the compaction is applied.
                         self.reference.publish();
                         self.follow_events();
                     }

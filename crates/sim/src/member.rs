@@ -64,7 +64,7 @@ const ROOM_RETRY_EVERY: Micros = SECOND;
 pub(crate) enum Waiter {
     /// A client operation.
     Op(OpId),
-    /// A lease request that proposed a checkpoint first.
+    /// A lease request, which continues once its checkpoint is applied.
     Task(OpId),
     /// No receiver, because the member itself made the proposal.
     Internal,
@@ -211,7 +211,7 @@ pub struct Process {
     applied_waits: AppliedWaits<Reader>,
     /// Puts that arrived while the backend file was at its maximum size.
     puts_without_room: BTreeSet<OpId>,
-    /// Waiting requests: reads that wait for a barrier, and physical compactions that wait until records are removed.
+    /// Reads that wait for a barrier, and physical compactions that wait until the compacted records are removed.
     waiting_requests: BTreeMap<OpId, ClientRequest>,
     tasks: BTreeMap<OpId, lease_holder::PendingTask>,
     /// The request ids of proposed operations.
@@ -389,7 +389,7 @@ impl Process {
         &mut self.clock
     }
 
-    /// Returns the time at which a component has work for this turn, or `None` if it has none.
+    /// Returns the time from which a component has work for a turn of this kind, or `None` if it has no work.
     #[must_use]
     pub fn work_at(&self, turn: Turn, now: Micros) -> Option<Micros> {
         let due = |wanted: bool| wanted.then_some(now);
@@ -473,7 +473,7 @@ impl Process {
         self.inputs.push_back(Input::Event(Event::Gone(peer)));
     }
 
-    /// Notes whether a snapshot reached a peer.
+    /// Notes whether a snapshot has reached a peer.
     pub fn note_snapshot(&mut self, to: u64, outcome: SnapshotOutcome) {
         self.inputs.push_back(Input::Event(Event::SnapshotSent { to, outcome }));
     }
@@ -609,9 +609,9 @@ impl Process {
         self.out.push(Out::Leadership(leadership));
     }
 
-    /// Records the promises in a message. A pre-vote response makes no promise, because its term has not begun. An
-    /// acknowledgement that waited for a stalled disk may cover entries that another leader has replaced in the
-    /// meantime. The log does not have to keep such entries.
+    /// Records the promises that a message makes to its recipient. A pre-vote response makes no promise, because its
+    /// term has not begun. An acknowledgement that waited for a stalled disk may cover entries that another leader has
+    /// replaced in the meantime. The log does not have to keep such entries.
     fn promise(&mut self, message: &Message) {
         let promised = &mut self.promised;
         let is_ack = message.kind == MessageKind::AppendResponse;

@@ -1,8 +1,8 @@
 //! Simulates the network between hosts. It loses, delays, duplicates and reorders messages, and its links can be cut in
 //! one or both directions.
 //!
-//! As in production, a stream keeps its order while it is connected, so one message overtakes another only in runs with
-//! reordering. When a link is cut, in-flight messages are either lost or still arrive.
+//! As in production, a stream keeps its order while it is connected. Only in runs with reordering may one message
+//! overtake another. When a link is cut, in-flight messages are either lost or still arrive.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use quorate_seeded_random::SplitMix64;
 use crate::clock::Micros;
 use crate::plan::{Kind, Plan};
 
-/// The maximum number of in-flight messages from one host to another. Further messages are dropped, as they are when a
-/// queue is full.
+/// The maximum number of in-flight messages from one host to another. Further messages are dropped, as in production
+/// when a peer's queue is full.
 pub const IN_FLIGHT_MAX: usize = 4_096;
 
 /// The links between all hosts, and the number of in-flight messages on each link.

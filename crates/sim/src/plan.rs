@@ -1,4 +1,4 @@
-//! The plan of a run, which the seed determines: the kinds of faults, their frequency, the cluster and its clients.
+//! The plan of a run, drawn from the seed: the kinds of faults, their frequency, the cluster and its clients.
 //!
 //! Every run has its own mix of faults ("swarm testing"). Most kinds are absent from any single run, so that the other
 //! kinds interact undisturbed, and every pair of kinds occurs together in some run. Half of all runs have a theme
@@ -179,9 +179,9 @@ pub struct Plan {
     pub keys: u64,
     /// The minimum and maximum latency of a message.
     pub delay: (Micros, Micros),
-    /// On average, one of this many messages is lost.
+    /// On average, one in this many messages is lost.
     pub loss: u64,
-    /// The maximum duration of a sync of the log and of a turn of the backend.
+    /// The maximum duration of a log sync and of a turn of the backend.
     pub sync_max: Micros,
     /// The maximum duration of any other turn.
     pub step_max: Micros,
@@ -252,7 +252,8 @@ impl Plan {
         theme.adjust(&mut plan, rng);
         plan.hosts = plan.founders + 2;
         if plan.think_max < 10 * MILLI {
-            // With such short pauses, even a short run has as many events as a long run with longer pauses.
+            // With such short pauses between requests, a short run has as many events as a longer run with longer
+            // pauses.
             duration = duration.min(15 * SECOND);
         }
         plan.duration = duration;

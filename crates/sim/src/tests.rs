@@ -46,8 +46,9 @@ fn omitting_a_kind_of_fault_does_not_change_the_rest_of_the_plan() {
     }
 }
 
-/// Members treat a peer that refuses connections as ended, and elect a new leader at once. The runs of this test have
-/// no other kinds of faults, so every process that is reported as ended is still running.
+/// If the leader refuses connections, the other members assume that its process has ended, and elect a new leader at
+/// once. The runs of this test have no other kinds of faults, so every process that is reported as ended is still
+/// running.
 #[test]
 fn a_running_process_that_refuses_connections_is_reported_as_ended() {
     let without = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Refusal).collect();

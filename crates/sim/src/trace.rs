@@ -31,7 +31,7 @@ impl Trace {
         Self { sum: 0, sink }
     }
 
-    /// Adds a number that describes an event to the checksum.
+    /// Adds an event, described by a number, to the checksum.
     pub const fn add(&mut self, number: u64) {
         self.sum = mix(self.sum ^ number);
     }

@@ -27,7 +27,7 @@ pub fn put(put: &Put) -> PutRequest {
     }
 }
 
-/// Returns the API request of a deletion.
+/// Returns the API request for a deletion.
 #[must_use]
 pub fn delete(delete: &Delete) -> DeleteRangeRequest {
     DeleteRangeRequest {
@@ -37,7 +37,7 @@ pub fn delete(delete: &Delete) -> DeleteRangeRequest {
     }
 }
 
-/// Returns the API request of a read.
+/// Returns the API request for a read.
 #[must_use]
 pub fn range(range: &Range) -> RangeRequest {
     RangeRequest {
@@ -52,7 +52,7 @@ pub fn range(range: &Range) -> RangeRequest {
     }
 }
 
-/// Returns the API request of a transaction.
+/// Returns the API request for a transaction.
 #[must_use]
 pub fn txn(txn: &Txn) -> TxnRequest {
     TxnRequest {

@@ -1,4 +1,4 @@
-//! The simulator program. Each of its threads runs one seed after another, and the program prints the results.
+//! The simulator program. Each thread runs one seed after another, and the program prints the results.
 //!
 //! `cargo xtask sim` builds and starts the program. For a failing seed it prints the failure and the command that
 //! repeats the seed with as few faults as possible. The last line reads `N seeds, H cluster-hours, F failures`.
@@ -43,7 +43,7 @@ usage: cargo xtask sim [--seeds N | --hours N | --minutes N] [--first S] [--thre
   --seconds N   stops faults after N seconds
 ";
 
-/// The maximum number of characters of a failure text to print.
+/// The maximum number of characters to print per failure text.
 const FAILURE_CHARS_MAX: usize = 2_000;
 
 /// The command-line arguments.
@@ -125,7 +125,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // Panics are not printed here, because a run reports its panic as its failure.
+    // The hook prints nothing, because each run reports its own panic as a failure.
     panic::set_hook(Box::new(|_| ()));
     let origin = Instant::now();
     match args.seed {

@@ -22,7 +22,7 @@ pub enum ClientRequest {
     Delete(DeleteRangeRequest),
     /// Executes a transaction.
     Txn(TxnRequest),
-    /// Compacts the keyspace. If `physical` is set, the reply is sent after the records are removed.
+    /// Compacts the keyspace. If `physical` is set, the reply is sent after the compacted records are removed.
     Compact(CompactionRequest),
     /// Creates a lease.
     LeaseGrant(LeaseGrantRequest),

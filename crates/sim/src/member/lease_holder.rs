@@ -57,7 +57,7 @@ impl Process {
                     wait(self, task, false);
                     return self.await_applied(self.committed, Reader::Task(op));
                 }
-                // Simulated clients may use every lease.
+                // The permission check always succeeds, because simulated clients have access to all leases.
                 LeaseStep::CheckClient => {}
                 LeaseStep::AskQuorum => {
                     self.out.push(Out::RareState("a leader confirms its leadership for a lease"));

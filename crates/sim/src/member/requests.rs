@@ -241,7 +241,7 @@ impl Process {
         }
     }
 
-    /// Answers a read from the published state.
+    /// Answers a read with data from the published state.
     fn answer_read(&mut self, op: OpId) {
         let view = self.published_state.view();
         let reply = match self.waiting_requests.remove(&op) {
@@ -332,7 +332,7 @@ impl Process {
             "a put that arrived while the backend file was full was applied"
         );
         let reply = match outcome {
-            // The reply to a physical compaction is sent after the records are removed.
+            // The reply to a physical compaction is sent after the compacted records are removed.
             Outcome::Applied(Ok(Response::Compaction(_)))
                 if self.waiting_requests.remove(&op).is_some() =>
             {

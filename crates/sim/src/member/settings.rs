@@ -43,7 +43,7 @@ pub struct Settings {
     pub learner_max: usize,
     /// The maximum size in bytes of the records in memory.
     pub window_bytes: usize,
-    /// Whether the leader stores the remaining time of leases.
+    /// Whether the leader replicates the remaining time of leases.
     pub checkpoints: bool,
     /// The number of snapshot files to keep.
     pub snapshots_max: usize,
@@ -55,9 +55,9 @@ pub struct Settings {
     pub request_bytes_max: usize,
     /// The size in bytes at which watch responses are split.
     pub fragment_bytes_max: usize,
-    /// The limits of the queue of a watch stream.
+    /// The limits on the queue of a watch stream.
     pub queue: QueueLimits,
-    /// The limits of catch-up for watchers that are behind.
+    /// The limits on catch-up for watchers that are behind.
     pub catch_up: CatchUpLimits,
 }
 

@@ -246,7 +246,7 @@ fn frequent_snapshots(rng: &mut SplitMix64) -> SnapshotPolicy {
     }
 }
 
-/// Draws limits with which catch-up sends only a few events at a time.
+/// Draws limits so low that catch-up sends only a few events at a time.
 fn slow_catch_up(rng: &mut SplitMix64) -> CatchUpLimits {
     CatchUpLimits {
         response_revisions_max: one_of(rng, &[1, 3]),

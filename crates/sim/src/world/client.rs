@@ -106,7 +106,7 @@ impl World {
         self.ops.insert(id, op);
         let at = self.now + 20 + self.rng.below(MILLI);
         self.queue.push(at, Event::Request { op: id, request: Box::new(request) });
-        // Some clients use a shorter timeout.
+        // Some requests have a shorter timeout.
         let client_timeout =
             if self.one_in(30) { self.rng.below(client_timeout) } else { client_timeout };
         self.queue.push(self.now + client_timeout, Event::GiveUp(id));
@@ -125,7 +125,7 @@ impl World {
         let host = &mut self.hosts[at];
         if host.paused_until > self.now {
             let event = Event::Request { op: id, request: Box::new(request) };
-            // A resumed process reads its connections in any order.
+            // A resumed process may read its connections in any order, so the request arrives at a random time.
             let until = host.paused_until + self.rng.below(RESUMED_TURNS * self.plan.step_max);
             return self.queue.push(until, event);
         }
@@ -269,7 +269,7 @@ impl World {
     }
 }
 
-/// Returns the API request of a recorded request.
+/// Returns the API request for a recorded request.
 fn request_of(request: &Request) -> ClientRequest {
     use quorate_api::etcdserverpb::{CompactionRequest, LeaseGrantRequest, LeaseRevokeRequest};
     use quorate_history_checker::KvRequest;

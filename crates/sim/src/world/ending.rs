@@ -21,7 +21,7 @@ const COMPLETION_MAX: Micros = 10 * SECOND;
 /// The minimum time without requests at the end of a run.
 const QUIET_MIN: Micros = 3 * SECOND;
 
-/// The minimum time without requests at the end of a run with leases. All leases expire in this time, except leases
+/// The minimum time without requests at the end of a run with leases. All leases expire within this time, except leases
 /// with a very long TTL.
 const QUIET_WITH_LEASES_MIN: Micros = 18 * SECOND;
 

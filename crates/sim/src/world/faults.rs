@@ -1,4 +1,4 @@
-//! Injects faults of hosts, disks, clocks and links, one at a time, as determined by the plan.
+//! Injects host, disk, clock and link faults, one at a time, as determined by the plan.
 
 use quorate_raft::Role;
 use quorate_storage::disk::{Fault, Faults, FaultsHit, IO_ERROR, Operation};
@@ -30,7 +30,7 @@ const INJECTED: [Kind; 17] = [
     Kind::Reset,
 ];
 
-/// The interval of the checks for the right moment to partition the network.
+/// The interval between checks for the right moment to partition the network.
 const CHECK_EVERY: Micros = MILLI / 2;
 
 impl World {
@@ -89,7 +89,7 @@ impl World {
                 self.add_faults(at, |faults| faults.room = room);
             }
             Kind::BackendFull => {
-                // A leader without room would make the whole cluster refuse writes.
+                // A leader without disk space would make the whole cluster refuse writes.
                 let leads = self.hosts[at]
                     .process
                     .as_ref()

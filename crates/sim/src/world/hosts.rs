@@ -127,7 +127,8 @@ impl Host {
         std::mem::swap(&mut one.down, &mut other.down);
         std::mem::swap(&mut one.is_tampered, &mut other.is_tampered);
         std::mem::swap(&mut one.is_damaged, &mut other.is_damaged);
-        // Request ids contain the member id and `life`. Neither member has used the next value of `life` yet.
+        // Request ids contain the member id and `life`, so both hosts continue after the higher `life`. Neither member
+        // has used the values above it.
         let life = one.life.max(other.life);
         (one.life, other.life) = (life, life);
     }
@@ -287,7 +288,7 @@ impl World {
             return self.end_process(at, hit);
         }
         self.hosts[at].disk.end_process();
-        // A retry may succeed if the flags name a member.
+        // If the flags name an existing member, a retry may reach it.
         if matches!(refused, Refused::Bootstrap(Refusal::NoCluster(_))) && self.names_a_member(at) {
             self.hosts[at].down = Down::Ended;
             return self.queue.push(self.now + SECOND, Event::Start(at));
@@ -304,14 +305,14 @@ impl World {
         self.check_refusal(at, refused);
     }
 
-    /// Returns whether the flags of a host name another host on which a member exists.
+    /// Returns whether the initial cluster in a host's flags contains another host that has a member.
     fn names_a_member(&self, at: usize) -> bool {
         let own = url_of(at);
         let mut named = self.hosts[at].flags.initial.iter().filter(|(_, url)| *url != own);
         named.any(|(_, url)| host_at(url).is_some_and(|other| self.row_of(other).is_some()))
     }
 
-    /// Returns the process with this number, unless it has ended.
+    /// Returns the process with the sequence number `life`, unless it has ended.
     fn process(&mut self, at: usize, life: u64) -> Option<&mut Process> {
         let host = self.hosts.get_mut(at).filter(|host| host.life == life)?;
         host.process.as_deref_mut()
@@ -743,7 +744,7 @@ impl World {
             return None;
         }
         if receiver.removed.contains(&message.from) {
-            // The sender is informed of its removal and ends.
+            // The sender is informed of its removal, and its process ends.
             let life = self.hosts[from].life;
             if self.network.is_open(to, from) && self.hosts[from].id == message.from {
                 let at = self.now + self.rng.below(20 * MILLI);

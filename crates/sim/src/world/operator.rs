@@ -1,7 +1,7 @@
 //! Simulates the operator, who adds, promotes, removes and replaces members, maintains the store, and makes mistakes.
 //!
-//! The operator derives the next action from the current state of the members, hosts and processes. So a failed action
-//! is retried in another form, and the same actions restore a broken cluster at the end of a run.
+//! The operator derives the next action from the current state of the members, hosts and processes. A failed action is
+//! therefore retried in another form, and the same actions restore a broken cluster at the end of a run.
 //!
 //! # Mistakes
 //!
@@ -111,9 +111,9 @@ impl World {
         is_quorum && self.can_elect_leader()
     }
 
-    /// Returns whether the members that can run can elect one of them in the configuration that the candidate knows.
-    /// This may be impossible, because a change may have reached only members that it removed, or only a learner, which
-    /// cannot campaign.
+    /// Returns whether any of the members that can run would win an election, according to the configuration that it
+    /// knows. Possibly none of them would, because a change may have reached only members that it removed, or only a
+    /// learner, which cannot campaign.
     fn can_elect_leader(&self) -> bool {
         let can_run = |id: &u64| {
             self.hosts

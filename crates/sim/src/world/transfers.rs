@@ -150,7 +150,7 @@ impl World {
                 let (from, to, peer) = (transfer.from, transfer.to.0, transfer.message.to);
                 drop(transfer);
                 self.end_transfer(from, peer, false);
-                // The disk may have failed during the transfer.
+                // If the disk has failed during the transfer, this ends the process.
                 self.after_step(to, Ok(()));
             }
         }

@@ -103,7 +103,7 @@ impl World {
     fn draw_txn(&mut self, client: usize, depth: u32) -> Txn {
         let compares = (0..self.rng.below(3)).map(|_| self.draw_compare(client)).collect();
         if depth == 0 && self.one_in(5) {
-            // A read-only transaction is not written to the log, and may read at a compacted revision.
+            // A read-only transaction is not written to the log. Its reads may name a compacted revision.
             let mut reads = || KvRequest::Range(self.draw_range(client));
             let (success, failure) = (vec![reads(), reads()], vec![reads()]);
             return Txn { compares, success, failure };
@@ -113,8 +113,8 @@ impl World {
         Txn { compares, success, failure }
     }
 
-    /// Draws the operations of a transaction. Two operations rarely write the same key, because such a transaction is
-    /// refused.
+    /// Draws the operations of a transaction. The same key is rarely drawn for two writes, because members refuse such
+    /// a transaction.
     fn draw_operations(&mut self, client: usize, depth: u32) -> Vec<KvRequest> {
         let mut written = std::collections::BTreeSet::new();
         let mut operations = Vec::new();

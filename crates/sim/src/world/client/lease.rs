@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// Returns a lease that has just expired and may not be revoked yet.
+    /// Returns a lease that has just expired and that the leader has possibly not revoked yet.
     fn late_lease(&self) -> Option<i64> {
         let is_late = |lease: &&KnownLease| {
             lease.due <= self.now && self.now < lease.due.saturating_add(LATE)
@@ -76,10 +76,11 @@ impl World {
             1 if self.one_in(4) => self.draw_lease().unwrap_or(0),
             _ => 1_000 + i64::try_from(self.new_number()).unwrap_or(0),
         };
-        // Each id always has the same TTL.
+        // Some requests exceed the maximum TTL. Otherwise the TTL depends only on the id, so that a lease that is
+        // granted again keeps its TTL.
         let ttl_secs = match self.rng.below(20) {
             0 => 9_000_000_001,
-            // These ids are chosen by the member.
+            // If the id is 0, the member chooses one. Other ids outside this range were chosen for earlier requests.
             _ if !(1..1 << 32).contains(&id) => 4,
             _ => 1 + id % 13,
         };
