@@ -1,6 +1,6 @@
-//! Limits on the flags of a run, so that a mistyped number is refused before memory is allocated for it.
+//! Upper limits for the numeric flags of a run, so that a mistyped number is refused before memory is allocated for it.
 //!
-//! The limits are far above what servers can handle. The bytes of in-flight requests are limited as well.
+//! The limits are far above what servers can handle. The total size of in-flight requests is limited as well.
 
 use crate::cli::{Cli, Load, Options};
 use crate::error::BenchError;
@@ -10,7 +10,7 @@ const KEY_BYTES_MAX: u64 = 1 << 20;
 /// The maximum total size of all in-flight requests, in bytes.
 const FLIGHT_BYTES_MAX: u64 = 2 << 30;
 const CLIENTS_MAX: u64 = 1_000_000;
-/// The maximum number of connections, which is the number of source ports of a machine.
+/// The maximum number of connections: one for each source port of the machine.
 const CONNECTIONS_MAX: u64 = 65_535;
 const THREADS_MAX: u64 = 1024;
 /// The maximum number of keys. It is low enough that sums of key numbers do not overflow.

@@ -22,9 +22,9 @@ const NAMES: Names = Names { of_etcd: "", own: "quorate bench" };
 /// The action that a command performs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Leads {
-    /// Runs a load. The function parses the load's flags.
+    /// Runs a load. The function in this variant parses the load's flags.
     Load(fn(&Matches) -> Result<Load, String>),
-    /// Prints the help of a command.
+    /// Prints the help for a command.
     Help,
 }
 
@@ -169,7 +169,7 @@ const OPTIONS: &[Flag] = &[
     Flag::bool("json", "Print the report as JSON"),
 ];
 
-/// Flags that environment variables set if the command line does not.
+/// Flags that can also be set by environment variables. The command line takes precedence.
 const VARIABLES: [(&str, &str); 7] = [
     ("endpoints", "ETCDCTL_ENDPOINTS"),
     ("cacert", "ETCDCTL_CACERT"),
@@ -387,7 +387,7 @@ fn read_load(
     Ok(Cli { options: Options::of(&matches)?, load: load(&matches)? })
 }
 
-/// Prints the help of the command that the arguments name, and returns the exit code.
+/// Prints the help for the command named in the arguments, and returns the exit code.
 fn show_help(
     program: &str,
     matches: &Matches,
@@ -447,7 +447,7 @@ impl Options {
         })
     }
 
-    /// Returns the TLS settings of connections.
+    /// Returns the TLS settings for connections to the servers.
     pub(crate) fn security(&self) -> Security {
         Security {
             cacert: self.cacert.clone(),

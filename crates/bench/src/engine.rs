@@ -3,8 +3,8 @@
 //! Connections are distributed over threads. Each thread has a single-threaded runtime with one task per connection. A
 //! task encodes requests while it has idle clients and tickets, writes them together, sleeps until the socket is ready,
 //! reads, and records every reply in the received data. A client is only a slot for one in-flight request, so it needs
-//! no task or connection of its own. When a connection is lost, its requests count as errors, and the task reconnects,
-//! to the next endpoint if there are several.
+//! no task or connection of its own. When a connection is lost, its in-flight requests count as errors, and the task
+//! reconnects. If there are several endpoints, it connects to the next one.
 //!
 //! # Not here
 //!
@@ -63,7 +63,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Returns this part with only its own endpoint.
+    /// Removes all endpoints except the connection's own endpoint.
     fn at_its_endpoint(mut self) -> Self {
         self.endpoints = vec![self.endpoints.swap_remove(self.position)];
         self.position = 0;

@@ -1,8 +1,8 @@
 //! `quorate bench`: generates load for any etcd-compatible server and measures the cost of serving it.
 //!
-//! The most important figure is the server's CPU time per operation, because on a shared machine throughput depends on
-//! the other processes. For the same reason, the generator uses little CPU time: it has its own gRPC client (`wire`),
-//! and encodes a request only once (`template`).
+//! The most important figure is the server's CPU time per operation, because on a shared machine the throughput also
+//! depends on other processes. For the same reason, the generator uses little CPU time: it has its own gRPC client
+//! (`wire`), and encodes a request only once (`template`).
 //!
 //! ```text
 //! run ─► workload (requests) ─► engine (connections, threads) ─► wire (HTTP/2)
@@ -11,13 +11,13 @@
 //!
 //! # Invariants
 //!
-//! * The same seed yields the same sequence of keys and values on each connection.
+//! * With the same seed, each connection uses the same sequence of keys and values in every run.
 //! * Only the run itself is measured. Where the setup of connections and watchers would affect the result, it precedes
 //!   the measurement.
 //!
 //! # Not here
 //!
-//! The start and the comparison of servers (`xtask compare`); TLS (`tls`).
+//! Starting servers and comparing them (`xtask compare`); TLS (`tls`).
 
 mod bounds;
 mod cli;

@@ -2,7 +2,7 @@
 //!
 //! A run ends after a number of operations, after a duration, or when it is interrupted, whichever comes first. With a
 //! rate, ticket `n` is due `n / rate` after the start, however fast the server is. Latency is measured from the due
-//! time, so that a server stall also counts in the latency of the requests that it delays.
+//! time, so the latency of a request that a server stall delays includes this delay.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Ticket {
     /// The number of the operation within the run.
     pub(crate) number: u64,
-    /// The time to send the request; the current time if there is no rate.
+    /// The time at which the request is due; the current time if the run has no rate.
     pub(crate) due: Instant,
 }
 

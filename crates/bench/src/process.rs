@@ -9,7 +9,7 @@ use crate::error::BenchError;
 
 /// The unit of CPU time in `/proc`, which is a constant of the Linux interface.
 const TICK_MICROS: u64 = 10_000;
-/// The tolerated difference between the CPU time of a process in ticks and the sum over its threads.
+/// The tolerated difference between a process's CPU time, as counted in ticks, and the sum of its threads' CPU times.
 const TICK_ERROR_MICROS: u64 = 3 * TICK_MICROS;
 
 /// The CPU time and memory of a process.
@@ -25,7 +25,7 @@ pub(crate) struct Usage {
 /// CPU time and context switches, summed over the threads of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Threads {
-    /// The CPU time, which is exact, unlike the ticks.
+    /// The exact CPU time, in contrast to the process's CPU time in ticks.
     cpu_nanos: u64,
     /// The number of times that a thread has given up the CPU in order to wait.
     voluntary_switches: u64,
@@ -113,7 +113,7 @@ fn first_number(text: &str) -> u64 {
 }
 
 fn parse_stat(stat: &str) -> Option<(u64, u64)> {
-    // The second field is the program's name in parentheses, which may contain any character.
+    // The second field is the program's name, which is enclosed in parentheses and may contain any character.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
     let mut micros = || fields.next()?.parse::<u64>().ok()?.checked_mul(TICK_MICROS);
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn memory_and_context_switches_of_a_process_are_read() {
-        // A sleeping thread gives up its core, which is a voluntary context switch.
+        // A thread that goes to sleep gives up its core, which is a voluntary context switch.
         std::thread::sleep(std::time::Duration::from_millis(1));
         let usage_of_this = usage(std::process::id()).unwrap();
         assert!(usage_of_this.memory.resident_bytes > 0);

@@ -68,7 +68,7 @@ pub(crate) struct Report {
     /// The figures of each kind of operation, if there are several kinds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     kinds: BTreeMap<&'static str, Part>,
-    /// The events received by watchers, with their latency since the write.
+    /// The events received by watchers, with their latency, which is measured from the write.
     #[serde(skip_serializing_if = "Option::is_none")]
     events: Option<Part>,
     /// The longest time between two successes.

@@ -175,7 +175,7 @@ impl<'a> Session<'a> {
             total = total.or(self.options.duration.is_none().then_some(pages));
             order = Order::Pages { first, pages, stride };
         } else if args.span > 0 {
-            // Every range must lie completely within the keys.
+            // Every range must lie completely within the run's keys, so the last `span - 1` keys cannot begin a range.
             order = Order::Random { count: self.keys.count - args.span + 1 };
         }
         let kind = keyed::list(&self.keys, &self.values, shape);

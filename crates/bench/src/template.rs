@@ -11,7 +11,7 @@ use crate::error::BenchError;
 /// The number of possible start positions of a value in the pool of random bytes.
 const POOL_BYTES: usize = 64 << 10;
 
-/// The keys of a run: a prefix followed by a number of fixed width.
+/// The keys of a run: a prefix followed by a fixed-width number.
 #[derive(Clone, Debug)]
 pub(crate) struct KeySpace {
     prefix: String,
@@ -54,7 +54,8 @@ impl KeySpace {
         }
     }
 
-    /// Returns a key that no operation uses. A template finds the positions of its keys by such markers.
+    /// Returns a key that no operation uses. A template searches its message for such markers to find the positions of
+    /// its keys.
     fn marker(&self, letter: u8) -> Vec<u8> {
         let mut marker = self.prefix.clone().into_bytes();
         marker.resize(self.prefix.len() + self.digits, letter);

@@ -1,9 +1,9 @@
 //! The generator's own gRPC client: the part of HTTP/2 that unary calls and message streams need.
 //!
 //! A general-purpose client spends 18-30 microseconds of CPU time on a call. The server under test may spend less time
-//! than that on the call, and on a shared machine the client takes this time away from the server. This client spends
-//! 1-3 microseconds: requests are written as bytes into one output buffer, replies are parsed in place in the input
-//! buffer, and a single read and a single write serve all calls that are ready.
+//! than that on the call, and on a shared machine the client's CPU time is not available to the server. This client
+//! spends 1-3 microseconds: requests are written as bytes into one output buffer, replies are parsed in place in the
+//! input buffer, and a single read and a single write serve all calls that are ready.
 //!
 //! ```text
 //! connection  streams, flow control and gRPC framing, without I/O

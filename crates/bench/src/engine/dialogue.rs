@@ -61,7 +61,7 @@ async fn connection<D: Dialogue>(
     let mut records = vec![Record::new(); run.kinds];
     let clients = part.clients;
     let mut link: Link<Call<D::State>> = Link::new(part).await?;
-    // The number of operations in progress, and the calls that continue such an operation but have not been sent.
+    // The number of operations in progress, and the follow-up calls of these operations that have not been sent yet.
     let (mut in_flight, mut next): (usize, Vec<Ask<D::State>>) = (0, Vec::new());
     let (mut held, mut over, mut grace_period) = (None, false, GracePeriod::default());
     loop {
@@ -85,7 +85,8 @@ async fn connection<D: Dialogue>(
             send(&mut link, dialogue.begin(ticket.number), ticket.due);
             in_flight += 1;
         }
-        // No ticket is drawn without a connection, so the end of the run must be checked here.
+        // The end of the run is normally noticed when a ticket is drawn. Without a connection, no ticket is drawn, so
+        // the end is checked here.
         over |= held.is_none() && run.pace.is_over(now);
         let is_cut_off = !link.is_connected() && run.pace.is_over(now);
         if is_cut_off {

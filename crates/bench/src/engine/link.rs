@@ -48,7 +48,7 @@ pub(crate) struct Link<T> {
 }
 
 enum State {
-    /// An open connection. `heard` is the time of the last received data, or the last time at which no call was open.
+    /// An open connection. `heard` is the last time at which data was received or no call was open.
     Connected {
         socket: Socket,
         heard: Instant,
@@ -95,8 +95,8 @@ impl<T> Link<T> {
     }
 
     /// Writes pending output, waits for the socket or for `until`, and passes received events to `each`. Returns after
-    /// one round, whether or not data arrived. A lost connection is redialled in later rounds. The only errors are a
-    /// server that stays unreachable and a refused login.
+    /// one round, whether or not data arrived. A lost connection is redialled in later rounds. Returns an error only if
+    /// a server stays unreachable or a login is refused.
     pub(crate) async fn turn(
         &mut self,
         until: Instant,
@@ -155,8 +155,8 @@ impl<T> Link<T> {
         Ok(())
     }
 
-    /// Writes pending output, waits for the socket or for `until`, and passes received events to `each`. Returns errors
-    /// of the connection.
+    /// Writes pending output, waits for the socket or for `until`, and passes received events to `each`. Fails if the
+    /// connection fails, or if the server stays silent or refuses the token.
     pub(crate) async fn exchange(
         &mut self,
         until: Instant,
@@ -196,7 +196,7 @@ impl<T> Link<T> {
         let used = self.wire.receive(&self.input[..self.filled], &mut each)?;
         self.input.copy_within(used..self.filled, 0);
         self.filled -= used;
-        // The error closes the connection, because only a new connection logs in again.
+        // Returning an error closes the connection, because the login is repeated only when a new connection is opened.
         if is_token_refused && self.login.is_some() {
             return Err(BenchError::TokenRefused);
         }
@@ -220,7 +220,7 @@ async fn dial_any(endpoints: &[Endpoint], first: usize) -> Result<(usize, Socket
     Err(failure.unwrap_or_else(|| BenchError::Usage("there are no endpoints".to_owned())))
 }
 
-/// Connects. If there is a login, logs in again, because the server may have forgotten the token.
+/// Connects. If credentials are given, logs in again, because the server may have forgotten the token.
 async fn redial(
     endpoint: &Endpoint,
     login: Option<&Login>,

@@ -7,8 +7,8 @@ use crate::error::BenchError;
 use crate::record::Record;
 use crate::wire::connection::{Event, Replies, Status, StreamId};
 
-/// Runs exchanges on streams of the call `path` until the pace has no more tickets. The client with number `n` in the
-/// whole run always sends `requests[n]`.
+/// Opens streams with the call `path`, and exchanges messages on them until the pace has no more tickets. Client `n`,
+/// counted over all connections, always sends `requests[n]`.
 pub(crate) fn run_streams(
     spread: &Spread,
     run: &Run,
@@ -23,7 +23,8 @@ pub(crate) fn run_streams(
     })
 }
 
-/// A client. Its first request opens `stream`. `started` is set while the client waits for a reply.
+/// A client of the load. `stream` is opened when the client sends a request and has no open stream. `started` is set
+/// while the client waits for a reply.
 #[derive(Default)]
 struct Client {
     stream: Option<StreamId>,
@@ -64,7 +65,8 @@ async fn connection(
                 *stream.get_or_insert_with(|| link.wire.open(path, Replies::Collect, client));
             link.wire.send(stream, &requests[client]);
         }
-        // No ticket is drawn without a connection, so the end of the run must be checked here.
+        // The end of the run is normally noticed when a ticket is drawn. Without a connection, no ticket is drawn, so
+        // the end is checked here.
         over |= held.is_none() && run.pace.is_over(now);
         if idle.len() == clients.len() && (over || !link.is_connected() && run.pace.is_over(now)) {
             if held.is_some() {

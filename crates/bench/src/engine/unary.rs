@@ -52,7 +52,8 @@ async fn connection<S: Source>(part: Part, run: Run, mut source: S) -> Result<Re
             link.wire.unary(path, &message, Replies::Discard, Call { started: ticket.due, kind });
             in_flight += 1;
         }
-        // No ticket is drawn without a connection, so the end of the run must be checked here.
+        // The end of the run is normally noticed when a ticket is drawn. Without a connection, no ticket is drawn, so
+        // the end is checked here.
         over |= held.is_none() && run.pace.is_over(now);
         if in_flight == 0 && (over || !link.is_connected() && run.pace.is_over(now)) {
             if held.is_some() {

@@ -180,7 +180,7 @@ impl<T> Connection<T> {
         self.streams.is_empty() && (self.farewell.is_some() || self.next_stream >= WINDOW_MAX)
     }
 
-    /// Ends all calls with the reason in the server's GOAWAY, or else with this reason.
+    /// Ends all calls. Their error is the reason in the server's GOAWAY or, without a GOAWAY, the given reason.
     pub(crate) fn end(&mut self, reason: &str, each: &mut impl FnMut(Event<'_, T>)) {
         let reason = self.farewell.take().unwrap_or_else(|| reason.to_owned());
         self.end_above(0, &reason, each);
@@ -531,8 +531,8 @@ fn header_block(header: FrameHeader, payload: &[u8]) -> Option<&[u8]> {
     if header.has(flag::PRIORITY) { block.get(5..) } else { Some(block) }
 }
 
-/// A hasher for stream ids, which are small consecutive numbers and need no strong hash. A multiplication by 2^64
-/// divided by the golden ratio spreads them.
+/// A hasher for stream ids, which are small consecutive numbers and need no strong hash. Multiplying an id by a
+/// constant (2^64 divided by the golden ratio) spreads the ids over all hash values.
 #[derive(Debug, Default)]
 pub(crate) struct IdHasher(u64);
 

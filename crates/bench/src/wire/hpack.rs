@@ -13,7 +13,7 @@ use crate::secret::Secret;
 const TABLE_BYTES_MAX: usize = 4096;
 /// The size of a table entry in bytes, in addition to its strings (RFC 7541, section 4.1).
 const ENTRY_OVERHEAD_BYTES: usize = 32;
-/// Bytes that encode complete fields, by their index in the static table.
+/// Complete fields, each encoded in one byte that contains the field's index in the static table.
 const POST: u8 = 0x83;
 const SCHEME_HTTP: u8 = 0x86;
 const SCHEME_HTTPS: u8 = 0x87;
@@ -149,7 +149,7 @@ struct Entry {
     bytes: usize,
 }
 
-/// Facts about a field's name: how to interpret the field's value, and the length of the name.
+/// Properties of a field's name: how the field's value is interpreted, and the length of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Name {
     class: Class,
@@ -390,7 +390,7 @@ mod tests {
         let expected =
             [Field::HttpStatus(200), Field::GrpcStatus(14), Field::GrpcMessage("gone".to_owned())];
         assert_eq!(decode(&mut decoder, &block).as_deref(), Some(&expected[..]));
-        // The same fields by index, and a new value for an indexed name.
+        // The next block refers to the same fields by index. The block after it has a new value for an indexed name.
         assert_eq!(decode(&mut decoder, &[0x88, 0xbf, 0xbe]).as_deref(), Some(&expected[..]));
         let mut named = vec![0x0f, 63 - 15];
         put_string("0", &mut named);

@@ -20,7 +20,7 @@ const LENGTHS: [u8; 256] = [
 
 const LEN_MAX: usize = 30;
 
-/// The codes of one length.
+/// All codes that have the same length.
 #[derive(Clone, Copy)]
 struct Length {
     first_code: u32,

@@ -1,5 +1,5 @@
 //! The load of Kubernetes API servers: objects are read, updated by optimistic transactions, and listed page by page at
-//! one revision. Nodes send heartbeats, and events expire with a lease. At each interval, the server that wins a
+//! one revision. Nodes send heartbeats, and events expire with a lease. Once per interval, the server that wins a
 //! transaction compacts the history.
 //!
 //! # Invariants
@@ -151,7 +151,7 @@ struct Compactor {
 impl Server {
     /// Creates the API server for a connection, with its own seed.
     pub(crate) fn new(shape: Arc<Shape>, (index, connections): (usize, usize), seed: u64) -> Self {
-        // The compactors of the connections must not start at the same time.
+        // The compactors of different connections start at different times, because they compete for the same mark.
         let offset = shape.compact_every.mul_f64(1.0 / (index + 1) as f64);
         let compactor = Compactor { due: Instant::now() + offset, version: 0, revision: 0 };
         let random = SplitMix64::new(seed ^ (index as u64 + 1) << 32);
@@ -352,7 +352,7 @@ fn revision(answer: &TxnResponse) -> i64 {
     answer.header.as_ref().map_or(0, |header| header.revision)
 }
 
-/// The current state of a key for which the condition of a transaction did not hold.
+/// The current state of a key, as returned by a transaction whose condition did not hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Other {
     revision: i64,

@@ -43,8 +43,8 @@ impl Layout {
         self.watchers / self.watched_keys + u64::from(more)
     }
 
-    /// Returns the number of events that `writes` writes cause, if write `n` changes the key with number `n` modulo the
-    /// number of watched keys.
+    /// Returns the number of events caused by the first `writes` writes. Write `n` changes the key whose number is `n`
+    /// modulo the number of watched keys.
     pub(crate) fn events(&self, writes: u64) -> u64 {
         if self.prefix.is_some() {
             return writes * self.watchers;
@@ -110,7 +110,7 @@ impl Board {
     }
 }
 
-/// A source of writes to the watched keys in turn.
+/// A source of writes that change the watched keys in turn.
 #[derive(Clone, Debug)]
 pub(crate) struct Writes {
     pub(crate) template: Template,
@@ -148,7 +148,7 @@ pub(crate) fn run_watchers(
             result
         }
     });
-    // A task that could not start has not reported its failure above.
+    // A task that could not start has not run the code above, so its failure is recorded here.
     board.failed.fetch_or(result.is_err(), Ordering::Relaxed);
     result
 }
@@ -257,8 +257,8 @@ impl News {
     }
 }
 
-/// Parses a response without decoding the whole message, up to the first malformed field, and passes the timestamp of
-/// every event to `each`.
+/// Parses a response up to the first malformed field, and passes the timestamp of every event to `each`. Decodes only
+/// the fields that are needed.
 fn read_response(body: &[u8], each: &mut impl FnMut(u64)) -> News {
     let mut news = News::default();
     for field in fields(body) {

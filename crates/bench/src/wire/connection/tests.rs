@@ -15,7 +15,7 @@ fn message(body: &[u8]) -> Vec<u8> {
     [&[0][..], &(body.len() as u32).to_be_bytes(), body].concat()
 }
 
-/// Returns trailers with grpc-status `code`, as literals outside the dynamic table.
+/// Returns trailers with grpc-status `code`, encoded as a literal that is not added to the dynamic table.
 fn trailers(code: &str) -> Vec<u8> {
     let mut block = vec![0, 11];
     block.extend_from_slice(b"grpc-status");
