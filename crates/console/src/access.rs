@@ -52,7 +52,7 @@ pub(crate) enum Mode {
     Off,
 }
 
-/// The rules that follow from the settings of a console.
+/// The access rules that a console's settings imply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// Whether everyone who can reach the console may use the cluster while authentication is off.
@@ -78,7 +78,8 @@ impl Access {
         Self { rules, mode, known, users, logins, attempts }
     }
 
-    /// Returns whether authentication is on. `anonymous` is a caller without a user.
+    /// Returns whether authentication is on. The check calls the cluster as `anonymous`, which is a caller without a
+    /// user.
     pub(crate) async fn mode(&self, anonymous: &Caller) -> Result<Mode, Refusal> {
         let last = *self.mode.borrow();
         if let Some((at, mode)) = last
@@ -95,7 +96,7 @@ impl Access {
         Ok(mode)
     }
 
-    /// Discards the remembered mode. Called after authentication was turned on or off.
+    /// Discards the remembered authentication mode. Called after authentication was turned on or off.
     pub(crate) fn forget_mode(&self) {
         *self.mode.borrow_mut() = None;
     }

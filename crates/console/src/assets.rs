@@ -2,8 +2,8 @@
 //!
 //! # Guarantees
 //!
-//! * The table names every file in `assets`, which a test checks.
-//! * Each response has an ETag, so that a browser downloads a file again only after an update of the program.
+//! * The table names every file in `assets`. A test checks this.
+//! * Each response has an ETag, so that a browser downloads a file again only after the program has been updated.
 
 use std::sync::LazyLock;
 

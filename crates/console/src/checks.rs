@@ -74,7 +74,7 @@ impl Hosts {
     }
 }
 
-/// Checks a request that is made for this purpose.
+/// Checks a request that has this purpose.
 pub(crate) fn check<B>(
     request: &Request<B>,
     purpose: Purpose,
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn calls_from_the_consoles_own_page_are_accepted() {
         assert_eq!(call(&[]), None);
-        // Programs and old browsers send neither header, and their requests are accepted.
+        // Old browsers, and clients that are not browsers, send neither header. Their requests are accepted.
         assert_eq!(call(&[("origin", ""), ("sec-fetch-site", "")]), None);
         assert_eq!(call(&[("content-type", "application/json; charset=utf-8")]), None);
     }

@@ -31,8 +31,8 @@ const USER_TOKENS_MAX: usize = 16;
 /// The maximum number of slots that one address may hold, as a multiple of the free slots.
 const ADDRESS_FACTOR: usize = 3;
 
-/// The address of a client. All addresses of this machine count as one address. So do all addresses of an IPv6 network
-/// with a prefix of 64 bits, because a host can choose its address within the network freely.
+/// The address of a client. All addresses of this machine count as one address. So do all addresses in an IPv6 /64
+/// network, because a host can freely choose its address within the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
     ThisMachine,

@@ -3,7 +3,7 @@
 //! The console has connections, but no user of its own: every call carries the token of the caller, and a call without
 //! a login carries no token. If the console has a client certificate, the certificate may name a user of the cluster. A
 //! call without a login then carries an invalid token ([`ANONYMOUS`]). Without this token, a cluster whose
-//! authentication is enabled would accept the call as made by the certificate's user. While authentication is off, the
+//! authentication is enabled would treat the call as a call of the certificate's user. While authentication is off, the
 //! cluster ignores tokens.
 //!
 //! # Bound
@@ -91,7 +91,7 @@ impl Cluster {
 }
 
 /// Returns whether the host in an authority (a host with a port) is this machine. The only accepted name is
-/// `localhost`, because other names are resolved again for each connection.
+/// `localhost`. Any other name is resolved again for each connection, and may then resolve to another machine.
 fn is_own_host(authority: &str) -> bool {
     let host = match authority.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or(rest),
@@ -185,7 +185,7 @@ impl Caller {
     }
 }
 
-/// Returns whether a call failed because of its connection, so that it may succeed on another member.
+/// Returns whether a call failed because of its connection. Such a call may succeed on another member.
 fn is_lost(status: &Status) -> bool {
     status.code() == Code::Unavailable && !status.message().starts_with("etcdserver: ")
 }

@@ -20,10 +20,10 @@ use crate::access::{Access, Mode, is_accepted};
 use crate::cluster::Caller;
 use crate::refusal::{Kind, Refusal};
 
-/// Interval of the checks, each of which is one small read.
+/// Interval between two checks, each of which is one small read.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 
-/// The checks of one stream.
+/// Repeats the access checks for one stream.
 pub(crate) struct Guard {
     access: Rc<Access>,
     anonymous: Caller,
@@ -77,7 +77,7 @@ impl Guard {
     }
 }
 
-/// Returns whether a failed check means that access is lost, rather than that no member answered.
+/// Returns whether a failed check means that access has been lost, rather than that no member answered.
 const fn is_final(kind: Kind) -> bool {
     matches!(
         kind,

@@ -151,7 +151,7 @@ impl Search {
     }
 
     /// Adds the events of a response to the entries, and drops the oldest entries beyond the limit. Returns whether the
-    /// newest revision is reached.
+    /// newest revision has been reached.
     fn take(&mut self, response: &WatchResponse) -> bool {
         let mut seen = 0;
         for event in &response.events {

@@ -1,4 +1,5 @@
-//! The arguments of an API call: one JSON object whose fields are read by type and limited in length and number.
+//! The arguments of an API call: one JSON object. Each field is read as a value of an expected type, and the length and
+//! number of fields are limited.
 
 use std::fmt;
 
@@ -126,7 +127,7 @@ impl Input {
         })
     }
 
-    /// Returns an argument. If a name occurs several times, the last argument counts.
+    /// Returns an argument. If a name occurs several times, returns the last argument with that name.
     fn field(&self, name: &str) -> Option<&Argument> {
         let named = self.0.iter().rev().find(|(given, _)| given == name);
         named.map(|(_, argument)| argument).filter(|one| !matches!(one, Argument::Missing))

@@ -6,11 +6,12 @@
 //!   continues after the last possible key with that prefix. Counts have a time limit, after which they are omitted.
 //! * The pages of a list are consistent: all show the revision of the first page. A tree level is consistent only if
 //!   the page shows an earlier revision. Otherwise, each part of the level is read at the newest revision.
-//! * While clients write, a member does not visit all keys of a range to answer a call for a part of the range. A
-//!   member counts the keys of a range for each read. At an earlier revision, it visits every key of the range if more
-//!   changes than keys followed, and an older Quorate member always does. `first_keys` therefore reads only a small
-//!   range at an earlier revision. Only the count of a list at an earlier revision may visit all keys, once for the
-//!   list.
+//! * Even while clients are writing, a member does not visit all keys of a range to answer a call for a part of the
+//!   range. A member counts the keys of the range for each read. For a read at an earlier revision, it visits every key
+//!   of the range if more changes have been made since that revision than the range has keys. Older versions of Quorate
+//!   visit every key for any such read. `first_keys` therefore reads only a small range at an earlier revision. The
+//!   only exception is the total count of a list at an earlier revision, which may visit all keys, but is requested
+//!   only once per list.
 //!
 //! # Bound
 //!
@@ -57,7 +58,7 @@ const SMALL_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of bytes of a value that are shown.
 pub(crate) const VALUE_BYTES_SHOWN: usize = 256 << 10;
 
-/// Permits for responses with large values, which limit the memory of these responses.
+/// Permits for responses with large values. They limit the memory that these responses occupy.
 #[derive(Debug)]
 pub(crate) struct Large(Semaphore);
 
@@ -229,7 +230,7 @@ pub(crate) async fn get(caller: &Caller, input: &Input, large: &Large) -> Result
     Ok(Value::Object(entry))
 }
 
-/// The result of a read of one key.
+/// The result of reading one key.
 pub(crate) struct Found {
     /// The store's revision at the time of the read.
     pub(crate) revision: i64,

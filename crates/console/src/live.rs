@@ -1,4 +1,4 @@
-//! Streams of JSON lines: the watch of a prefix, and the measurement of prefixes.
+//! Streams of JSON lines: one kind reports the changes under a prefix, the other reports measurements of prefixes.
 //!
 //! # Bound
 //!
@@ -40,7 +40,7 @@ const END_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum number of bytes of a value in an event.
 const VALUE_BYTES_MAX: usize = 4096;
 
-/// Interval of the lines that show that a watch is alive, and interval of the rows of a measurement.
+/// Interval between the keepalive lines of a watch, and between the rows of a measurement.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const ROWS_INTERVAL: Duration = Duration::from_secs(2);
 

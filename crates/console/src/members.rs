@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //!
-//! * A user's token is not sent in plaintext to a member that only the member list names (`quorate_client::listed`).
+//! * A user's token is not sent in plaintext to an address known only from the member list (`quorate_client::listed`).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -36,7 +36,7 @@ const IDLE_TIME: Duration = Duration::from_secs(10);
 /// Maximum time that a page waits for the first figures.
 const FIRST_TIME: Duration = Duration::from_secs(8);
 
-/// Interval of the handshakes that fetch the certificates.
+/// Interval between the handshakes that fetch the certificates.
 const CERTIFICATES_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Collects the figures that all pages show, and keeps the latest ones.
@@ -109,7 +109,7 @@ impl Overview {
             Box::pin(self.collect_as(cluster, token, &mut certificates, &mut observer)).await;
         }
         self.is_running.set(false);
-        // No page that sent a token requests the figures any longer, so the token is dropped.
+        // No page requests the figures any longer, so the token of the last request is dropped.
         self.token.replace(None);
         self.collecting.replace(None);
     }
@@ -261,7 +261,8 @@ fn member_json(row: &MemberRow, now_ms: u64) -> Value {
     };
     let now = now_ms as f64 / 1e3;
     let started = row.gauges.get(&Gauge::StartTime).copied().filter(|secs| *secs > 0.0);
-    // A stage that the member does not report is null, unlike a stage through which no write has passed.
+    // A stage that the member does not report is null. A stage through which no write has passed is an object whose
+    // latencies are null.
     let stage = |of: Stage| row.stages.get(&of).map(|latency| figures::latency(*latency));
     let stages = json!({
         "queue": stage(Stage::Queue),

@@ -50,8 +50,8 @@ const LARGE_BYTES: f64 = 100.0 * 1024.0;
 /// second.
 const CLOCK_SECS: f64 = 2.5;
 
-/// Number of events that watchers have not received yet, and failed proposals per second, above which a problem is
-/// reported.
+/// Limits above which a problem is reported: the number of events that watchers have not received yet, and the number
+/// of failed proposals per second.
 const PENDING_EVENTS: f64 = 10_000.0;
 const FAILED_PROPOSALS_PER_SEC: f64 = 0.02;
 
@@ -456,7 +456,7 @@ fn of_certificate(certificate: &Certificate, report: &Report, now_ms: u64) -> Op
     Some(problem)
 }
 
-/// Returns the problems found by the measurement of prefixes.
+/// Returns the problems found by measuring prefixes.
 pub(crate) fn of_prefixes(rows: &[Prefix]) -> Vec<Problem> {
     let writes = |row: &Prefix| {
         row.puts_per_sec.unwrap_or_default() + row.deletes_per_sec.unwrap_or_default()

@@ -1,8 +1,8 @@
 //! The secret in the address of a console whose listener does not restrict access.
 //!
-//! A console on loopback can be reached by every user of the machine, and by others through a proxy. If the console has
-//! access to the cluster that these users lack, and authentication is off, the page must send this secret. Only the
-//! user who started the console sees the secret.
+//! A console on loopback can be reached by every user of the machine and, through a proxy, from other machines. If the
+//! console has access to the cluster that these users lack, and authentication is off, the page must send this secret.
+//! Only the user who started the console sees the secret.
 
 use std::fmt;
 

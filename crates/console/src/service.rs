@@ -202,7 +202,7 @@ impl Console {
     }
 }
 
-/// Reads a body, within the limits.
+/// Reads a request body, and enforces the limits on its length and its arrival time.
 async fn read<B>(body: B) -> Result<Bytes, Refusal>
 where
     B: http_body::Body<Data = Bytes>,
@@ -218,7 +218,7 @@ where
     }
 }
 
-/// Requests that the response end as soon as its client disconnects.
+/// Asks for the response to be ended as soon as its client disconnects.
 fn end_with_client<B>(request: &Request<B>) {
     if let Some(client) = request.extensions().get::<EndsWithClient>() {
         client.ask();

@@ -29,9 +29,9 @@ impl Settings {
         Rules { is_private: self.is_private(), allows_login }
     }
 
-    /// Returns whether everyone who can reach the console may use the cluster while authentication is off. A loopback
-    /// listener is not sufficient if the console has access that other users of the machine lack, or if a proxy may
-    /// forward the requests of other users.
+    /// Returns whether everyone who can reach the console may use the cluster while authentication is off. A console
+    /// that listens on loopback does not count as private if it has access that other users of the machine lack, or if
+    /// a proxy may forward the requests of other users.
     pub(crate) fn is_private(&self) -> bool {
         let is_own = |host: &String| {
             let host = host.trim_matches(['[', ']']);

@@ -160,7 +160,7 @@ impl Downloads {
         }))
     }
 
-    /// Starts a download. Returns the name of its file, its data, and the task that fetches the data.
+    /// Starts a download. Returns the download's file name, its data, and the task that fetches the data.
     pub(crate) async fn begin(&self, id: &str) -> Result<Begun, Refusal> {
         let download = self.find(id)?;
         download.expire();
@@ -326,8 +326,8 @@ impl Checked {
     }
 }
 
-/// Returns a file name that contains the member's name, without characters that are unsafe in a file name, and the
-/// time.
+/// Returns a file name built from the member's name and the time. Characters of the member's name that are unsafe in a
+/// file name are left out.
 fn file_name(member: &str, now: SystemTime) -> String {
     let safe = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
     let name: String = member.chars().filter(|letter| safe(*letter)).take(64).collect();

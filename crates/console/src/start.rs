@@ -27,7 +27,7 @@ use crate::service::{Console, NoHttp2, QUEUE_CALLS_MAX};
 use crate::settings::Settings;
 use crate::worker;
 
-/// Maximum number of connections of a standalone console, in total and from one address.
+/// Maximum number of connections to a standalone console, in total and from one address.
 const CONNECTIONS_MAX: u64 = 128;
 const ADDRESS_CONNECTIONS_MAX: u32 = 96;
 

@@ -4,11 +4,11 @@
 //!
 //! # API
 //!
-//! The API serves the page of the same version, and may change in any version. Each call is a `POST` to
+//! The API serves only the page of the same version, so it may change in any version. Each call is a `POST` to
 //! `/api/v1/NAME` with the headers `Content-Type: application/json` and `X-Quorate-Console: 1`. The header
-//! `X-Quorate-Token` contains the user's token, and `X-Quorate-Secret` the console's secret, if the console has one. The
-//! body is a flat JSON object of at most 2 MiB (`input`); an empty body means no arguments. In the tables below, a name
-//! with `?` is optional.
+//! `X-Quorate-Token` contains the user's token, and `X-Quorate-Secret` the console's secret, if the console has one.
+//! The body is a flat JSON object of at most 2 MiB (`input`); an empty body means no arguments. In the tables below, a
+//! name with `?` is optional.
 //!
 //! A response has the status 200 and a JSON object of at most 1 MB, or an error status and
 //! `{"error": {"code", "message", "grpc", "advice"}}`. `refusal` lists the codes with their statuses. Any call can fail
@@ -129,8 +129,8 @@ pub(crate) fn start(
     threads::spawn(thread, move || {
         let client = match settings.cluster.connect(settings.cluster.endpoints.clone()) {
             Ok(client) => client,
-            // The settings were checked when the console was started, so the likely cause is a certificate file removed
-            // since then.
+            // The settings were checked when the console was started, so the likely cause of this error is that a
+            // certificate file has been removed since then.
             Err(failure) => {
                 quorate_telemetry::log::error!(
                     "the console cannot create a client for the cluster",
@@ -279,7 +279,7 @@ impl Context {
         Ok(done)
     }
 
-    /// Returns a caller with this token, or without a user, on the connections of the console.
+    /// Returns a caller that uses the console's connections, with this token or without a user.
     fn caller(&self, token: Option<Token>) -> Caller {
         let is_logged_in = token.is_some();
         let token = self.cluster.token_of(token);
