@@ -1,4 +1,4 @@
-//! The command type of this tool.
+//! The type of this tool's commands, and the headings under which the help lists them.
 
 use std::future::Future;
 use std::pin::Pin;

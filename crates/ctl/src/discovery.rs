@@ -1,8 +1,8 @@
 //! Finds endpoints through DNS SRV records (`--discovery-srv`), as `etcdctl` does.
 //!
 //! `_etcd-client-ssl._tcp.DOMAIN` lists members with TLS, and `_etcd-client._tcp.DOMAIN` lists members without TLS.
-//! Either record may be missing. Because DNS is not trustworthy, with `--insecure-discovery=false` the client connects
-//! only with TLS, and accepts only servers whose certificate is valid for the domain itself (see `security`),
+//! Either record may be missing. DNS is not trustworthy. With `--insecure-discovery=false`, the client therefore
+//! connects only with TLS, and accepts only servers whose certificate is valid for the domain itself (see `security`),
 //! regardless of which hosts the records name.
 
 use quorate_cli::gotext;

@@ -27,7 +27,7 @@ impl Interrupt {
         Ok(Self { heard, handle })
     }
 
-    /// Waits for a signal. Returns at once if one has already arrived.
+    /// Waits for a signal. Returns immediately if a signal has already arrived.
     pub(crate) async fn wait(&self) {
         self.heard.notified().await;
     }

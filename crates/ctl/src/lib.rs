@@ -9,7 +9,7 @@
 //!
 //! * Commands, flags, environment, output and exit codes match those of `etcdctl`, so scripts written for `etcdctl`
 //!   work.
-//! * A command reaches its environment only through its `Session`: one client, one terminal, one set of
+//! * A command accesses its environment only through its `Session`, which holds one client, one terminal and one set of
 //!   variables.
 //!
 //! # Tests

@@ -3,7 +3,7 @@
 //!
 //! # Guarantees
 //!
-//! * All etcd clients can share a queue.
+//! * A queue can be shared with other etcd clients, because their queue keys have the same format.
 //! * A queue key lives as long as its lease. The lease is renewed until the client leaves the queue, and then revoked,
 //!   so that no key or lease remains in the cluster.
 
@@ -84,7 +84,7 @@ impl<'a> KeptLease<'a> {
     }
 }
 
-/// A key in a queue.
+/// The key that represents a client in a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueKey {
     queue: Vec<u8>,
@@ -96,7 +96,7 @@ pub(crate) struct QueueKey {
 }
 
 impl QueueKey {
-    /// Joins the queue of this name with a value.
+    /// Joins the queue with this name by creating a key with the given value.
     pub(crate) async fn create(
         kept_lease: &KeptLease<'_>,
         name: &[u8],

@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * A setting that secures connections is never ignored (see `security`). If the endpoints use TLS, credentials are not
-//!   sent in plaintext to a member that only the member list names ([`Session::usable_urls`]). No message contains the
-//!   value of an environment variable, because it may be a secret.
+//! * A setting that secures connections is never ignored (see `security`). If the endpoints use TLS, credentials are
+//!   not sent in plaintext to an address known only from the member list ([`Session::usable_urls`]). No message
+//!   contains the value of an environment variable, because it may be a secret.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -87,8 +87,8 @@ impl std::fmt::Debug for Terminal {
 /// Answers range requests like a server, or returns an error text.
 pub type Ranges = Box<dyn Fn(&RangeRequest) -> Result<RangeResponse, String> + Send>;
 
-/// Opens a file that contains a keyspace. This tool cannot read file formats itself, but the program that embeds the
-/// tool may be able to.
+/// Opens a file that contains a keyspace. This tool has no code to read such files. The program that embeds the tool
+/// may supply it.
 pub type OpenFile = fn(&Path) -> Result<Ranges, String>;
 
 /// The environment of a run apart from its terminal: DNS and file access.
@@ -171,7 +171,8 @@ impl Session {
         self.prepare_by(endpoints, &transport, self.credentials()?)
     }
 
-    /// Returns a client for the destination cluster that is not logged in yet. The destination flags apply.
+    /// Returns a client for the destination cluster, configured by the destination flags. The client is not logged in
+    /// yet.
     pub(crate) fn destination(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
         let text = |name| self.matches.text(name);
         let transport = Transport {

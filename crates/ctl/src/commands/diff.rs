@@ -2,8 +2,8 @@
 //!
 //! # Guarantees
 //!
-//! * Each side is read at a single revision, no matter how long the reading takes. If that revision is compacted before
-//!   the reading ends, the command fails and explains why. Differences are printed in key order as they are found.
+//! * Each side is read at a single revision, however long this takes. If that revision is compacted before the whole
+//!   side has been read, the command fails and explains why. Differences are printed in key order as they are found.
 //! * Both sides are read in pages, and at most three pages per side are in memory (see `side`).
 //! * Like diff(1), the command exits with 0 if there are no differences, 1 if there are, and 2 on an error.
 //!

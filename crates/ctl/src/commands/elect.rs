@@ -44,7 +44,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
                 () = interrupt.wait() => Ok(()),
             }
         }
-        // Boxed, because this future is large.
+        // The future is boxed because it is large.
         [name, proposal] => Box::pin(campaign(session, name, proposal)).await,
         _ => {
             let text = "elect takes one election name argument and an optional proposal argument";

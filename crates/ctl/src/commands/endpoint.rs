@@ -61,7 +61,7 @@ pub(crate) async fn chosen(session: &Session) -> Result<Vec<String>, Failure> {
         return session.endpoints().await;
     }
     let client = session.client().await.map_err(|failure| match failure.code {
-        // etcdctl uses a different exit code here than elsewhere.
+        // For a connection error at this point, etcdctl exits with a different code than in other places.
         exit::BAD_CONNECTION => Failure { code: exit::ERROR, ..failure },
         _ => failure,
     })?;

@@ -61,7 +61,7 @@ const FLAGS: &[Flag] = &[
 
 /// Maximum number of keys that each range request returns while the existing keys are copied.
 const PAGE_KEYS: i64 = 1000;
-/// Interval at which the total is printed.
+/// Interval at which the number of operations applied so far is printed.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The destination cluster and the mapping of keys to it.
@@ -89,7 +89,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Prints the total periodically.
+/// Periodically prints the number of operations applied so far.
 async fn report(session: &Session, total: &Cell<u64>) -> Result<(), Failure> {
     loop {
         tokio::time::sleep(REPORT_INTERVAL).await;

@@ -80,13 +80,13 @@ const REVOKE_ROLE: Command = Command {
     ..Command::EMPTY
 };
 
-/// Returns the flag that controls whether the password is typed twice. The help text is etcdctl's, which states the
-/// opposite.
+/// Returns the flag that controls whether the password is typed twice. The flag's help text is copied from etcdctl and
+/// states the opposite.
 const fn interactive(usage: &'static str) -> Flag {
     Flag { name: "interactive", short: None, kind: Kind::Bool, default: "true", usage }
 }
 
-/// Returns the arguments. If their number is not `COUNT`, returns an error with the text `refusal`.
+/// Returns the arguments. If there are not exactly `COUNT` arguments, returns an error with the text `refusal`.
 fn args<const COUNT: usize>(session: &Session, refusal: &str) -> Result<[String; COUNT], Failure> {
     let args = (0..session.matches.args.len()).filter_map(|at| session.matches.arg(at));
     let args: Vec<String> = args.collect();

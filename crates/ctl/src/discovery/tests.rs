@@ -13,7 +13,7 @@ use crate::runs::run_with;
 
 /// First bytes from an HTTP/2 client without TLS.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
-/// Record type of a TLS handshake, the first byte from a client that uses TLS.
+/// Record type of a TLS handshake, which is the first byte that a TLS client sends.
 const HANDSHAKE: u8 = 22;
 
 /// Serves SRV records for these names, each with a port on this host, until the test process ends.
@@ -64,7 +64,7 @@ fn member() -> (u16, thread::JoinHandle<Vec<u8>>) {
     (port, first)
 }
 
-/// Starts a command in the background. The response for which the command waits does not matter to the test.
+/// Starts a command in the background. The test does not wait for the command's result.
 fn begin(words: &[&str], env: &'static [(&'static str, &'static str)], server: SocketAddr) {
     let get = ["--command-timeout=60s", "--dial-timeout=60s", "get", "k"];
     let words: Vec<String> = [&get, words].concat().into_iter().map(str::to_owned).collect();

@@ -180,7 +180,7 @@ pub(crate) fn bytes(bytes: &[u8]) -> String {
     out
 }
 
-/// Returns an object with the fields of a header, to which more can be added.
+/// Returns an object with the fields of a header. The caller can add more fields.
 fn flat(header: Option<&ResponseHeader>) -> Object {
     let header = header.cloned().unwrap_or_default();
     Object::new()

@@ -81,7 +81,7 @@ const OTHERWISE: &[(&str, &[&str], bool)] = &[
     ("member list", &["fields", "table"], false),
     ("member update", &["json"], true),
     ("member list", &["json"], true),
-    // etcdctl 3.7 prints the reason, and distinguishes a missing list from an empty list.
+    // etcdctl 3.7 prints why a watch was cancelled, and distinguishes a missing list from an empty list.
     ("watch", &["json", "fields"], false),
     // etcdctl 3.5 crashes on this command.
     ("alarm disarm", &["fields"], false),

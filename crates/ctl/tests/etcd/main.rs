@@ -58,7 +58,7 @@ impl Server {
         server
     }
 
-    /// Waits until the server answers and reads its ids.
+    /// Waits until the server answers, and then reads its ids.
     fn read_names(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(30);
         let members = loop {
@@ -245,7 +245,7 @@ impl Pair {
     }
 }
 
-/// Command lines to compare. The state of the servers carries over from one to the next.
+/// Command lines to compare. Each command line sees the state that the previous ones left on the servers.
 const LINES: &[&[&str]] = &[
     &["put", "a", "1"],
     &["put", "a", "2", "--prev-kv"],

@@ -1,4 +1,5 @@
-//! `check perf`: sends puts at a fixed rate for one minute, and judges their throughput and latency.
+//! `check perf`: sends puts at a fixed rate for one minute, and checks whether the throughput and the latency are
+//! acceptable.
 
 use std::time::Duration;
 

@@ -21,12 +21,12 @@ use crate::session::Ranges;
 
 /// Target size of a page, in bytes.
 const PAGE_BYTES: usize = 4 << 20;
-/// Maximum size of a response, in bytes. Every record that etcd's clients can write is smaller.
+/// Maximum size of a response, in bytes. It is larger than any record that etcd's clients can write.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 const FIRST_PAGE_KEYS: i64 = 64;
 const PAGE_KEYS_MAX: i64 = 4_096;
 
-/// Source that a side is read from.
+/// The source from which a side is read.
 pub(super) enum Source {
     Cluster(Box<Client>),
     File(Ranges),
