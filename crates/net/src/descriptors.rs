@@ -100,7 +100,7 @@ impl Plan {
 }
 
 /// Raises the soft limit to the hard limit, as Go programs do. The soft limit exists only for programs that cannot
-/// handle large descriptors.
+/// handle large descriptor numbers.
 pub fn raise_limit() {
     let limits = getrlimit(Resource::Nofile);
     // `None` means unlimited.

@@ -1,5 +1,5 @@
-//! Network connections: limits, acceptance, protocol detection, and the threads that serve the connections. The client
-//! port and the peer port both use this crate.
+//! Network connections: limiting and accepting them, detecting their protocol, and the threads that serve them. The
+//! client port and the peer port both use this crate.
 //!
 //! # Not here
 //!

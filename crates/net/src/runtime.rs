@@ -1,8 +1,8 @@
 //! The connection runtimes: one single-threaded tokio runtime per core. The connections are distributed over them.
 //!
-//! In measurements, a current-thread runtime used two thirds of the multi-threaded scheduler's CPU time per call. It
-//! has no work stealing, which matters little because every task is short. Each runtime runs a resident task
-//! that delivers the results of the core threads.
+//! In measurements, a current-thread runtime used two thirds of the multi-threaded scheduler's CPU time per call. A
+//! current-thread runtime has no work stealing, which matters little because every task is short. Each runtime runs a
+//! resident task that delivers the results of the core threads.
 
 use std::future::Future;
 use std::io;

@@ -35,8 +35,8 @@ const GATHERED_BYTES_MAX: usize = 256 * 1024;
 const SPARE_COUNT_MAX: usize = 16;
 
 thread_local! {
-    /// Buffers for reuse. A connection holds a buffer only between a write and its flush. Reusing buffers, instead of
-    /// allocating and freeing them, avoids most page faults of a large reply.
+    /// Buffers for reuse. A connection holds a buffer only from a write until the written bytes are sent. Reusing
+    /// buffers, instead of allocating and freeing them, avoids most page faults of a large reply.
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -192,7 +192,7 @@ where
 #[derive(Debug)]
 struct Socket<T> {
     inner: T,
-    /// Data read from the socket before it was wrapped.
+    /// Data that was read from the socket before the socket was wrapped.
     prefix: Bytes,
     gathered: Vec<u8>,
     /// Number of bytes of `gathered` that the kernel has accepted.
@@ -344,7 +344,8 @@ mod tests {
             assert_eq!(outlet.sent(), 0);
             io.write_all(b"cd").await?;
             io.flush().await?;
-            // The task sleeps here, so the data is sent, as on a connection without further requests.
+            // The task sleeps here, so the data is sent. The same happens on a connection that receives no further
+            // requests.
             assert_eq!(far.read(&mut byte).await?, 4);
             assert_eq!(&byte[..4], b"abcd");
             assert_eq!(outlet.sent(), 4);
@@ -379,7 +380,7 @@ mod tests {
         let mut bytes = [0; 8];
         far.read_exact(&mut bytes).await.unwrap();
         assert_eq!(&bytes, b"abcdefgh");
-        // The pipe has room for ten bytes. The task sends the rest.
+        // The pipe has room for ten bytes. The task sends the remaining bytes.
         assert_eq!(put(b"0123456789AB"), Written::Partly);
         assert_eq!(put(b"x"), Written::Busy);
         let mut bytes = [0; 10];

@@ -3,8 +3,8 @@
 //! A connection may be idle between two requests for minutes, but a head must arrive quickly. The HTTP library has only
 //! one timer for both cases. This wrapper therefore observes the reads. The deadline starts with the first byte that
 //! arrives while no request is in progress, and ends when the service is called. Bytes that arrive during a request
-//! have no deadline. They belong to the body of that request, which may take until the end of the response, or to the
-//! next request, which is read only after the response.
+//! have no deadline. They belong to the body of that request, which may continue to arrive until the response ends, or
+//! to the next request, which is read only after the response.
 
 use std::future::Future;
 use std::io;

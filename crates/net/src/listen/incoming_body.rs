@@ -69,7 +69,7 @@ pub enum BodyError {
     Http2(#[from] Lost),
 }
 
-/// A service as the HTTP/1 library calls it.
+/// Adapts a service to the request type of the HTTP/1 library.
 #[derive(Clone, Debug)]
 pub(super) struct FromLibrary<S>(pub(super) S);
 

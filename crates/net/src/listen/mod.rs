@@ -120,7 +120,7 @@ pub struct ConnectionLimits {
     /// The limit per address; `None` means no limit.
     pub per_address: Option<Arc<AddressLimit>>,
     /// The idle time after which a connection is pinged, and the time within which the client must answer before the
-    /// connection is closed. `None` sends no pings.
+    /// connection is closed. With `None`, no pings are sent.
     pub keepalive: Option<(Duration, Duration)>,
     /// Minimum time between a client's pings while a request is in progress.
     pub ping_floor: Duration,
@@ -197,8 +197,8 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
             };
             let Ok(arrived) = accepted else {
-                // Either the connection was already closed or descriptors are exhausted. Neither error ends the
-                // listener.
+                // Either the connection was already closed or no descriptors are left. The listener continues in both
+                // cases.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
             };
@@ -548,8 +548,8 @@ fn taken_apart<H: Http1Service>(
 
 /// Waits for the end of a connection that was asked to close. The connection is aborted if, for the length of one
 /// timeout, its client has no request in progress, starts no request and accepts fewer than [`TAKEN_BYTES_MIN`] bytes.
-/// The bytes are checked because, over HTTP/2 as well, the last part of a response may still be waiting for the client
-/// after the request has ended.
+/// The number of accepted bytes matters because the last part of a response may still be waiting for the client after
+/// the request has ended, even over HTTP/2.
 async fn end<T>(
     ending: impl Future<Output = Result<(), T>>,
     timeout: Option<Duration>,

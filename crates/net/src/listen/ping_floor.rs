@@ -19,7 +19,7 @@ pub(super) struct Rules {
     floor: Duration,
     last_ping: Option<Instant>,
     early_count: u32,
-    /// Whether part of a response was sent since the last ping.
+    /// Whether part of a response has been sent since the last ping.
     has_answered: bool,
 }
 
@@ -28,7 +28,7 @@ impl Rules {
         Self { floor, last_ping: None, early_count: 0, has_answered: false }
     }
 
-    /// Records that a part of a response was sent.
+    /// Records that part of a response has been sent.
     pub(super) const fn answered(&mut self) {
         self.has_answered = true;
     }

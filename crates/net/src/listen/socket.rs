@@ -17,7 +17,7 @@ use quorate_tls::Acceptor;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// Length of the kernel's queue of connections.
+/// Maximum length of the kernel's queue of connections that have not been accepted yet.
 const BACKLOG: i32 = 4096;
 
 /// Idle time after which TCP starts to probe a connection.

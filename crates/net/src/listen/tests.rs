@@ -328,7 +328,7 @@ async fn response_bytes_encoded_ahead_of_a_slow_client_are_bounded() {
             (http2::OUTPUT_BYTES_MAX..=most).contains(&ahead),
             "the server encoded {ahead} bytes ahead of the client"
         );
-        // Each byte that the client reads makes space for another one.
+        // For each byte that the client reads, the server can encode another byte.
         let mut piece = vec![0; 100_000];
         client.read_exact(&mut piece).await.unwrap();
         read += piece.len();
@@ -470,7 +470,7 @@ async fn a_connection_with_a_request_stays_open_when_a_permit_is_needed() {
     };
     let mut streaming = begin().await;
     let mut idle = TcpStream::connect(address).await.unwrap();
-    // The streaming connection is checked first, because it is older.
+    // The streaming connection is checked for idleness first, because it is older.
     tokio::select! {
         _ = streaming.read_u8() => panic!("a connection in use was closed"),
         _ = begin() => {}

@@ -105,8 +105,7 @@ impl Drop for Delivery {
 }
 
 impl Delivery {
-    /// Returns the number of bytes that the service has not read, or has read since the last call to
-    /// [`Self::take_read`].
+    /// Returns the number of unread bytes, plus the number of bytes read since the last call to [`Self::take_read`].
     pub(super) fn outstanding(&self) -> usize {
         let inbox = self.0.lock();
         inbox.unread.len() + inbox.read

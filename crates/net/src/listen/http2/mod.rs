@@ -334,8 +334,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
     }
 
-    /// Starts a complete call if the service has a short path for it, and otherwise returns false. The client need not
-    /// have ended the request yet.
+    /// Starts a call whose request message is complete, if the service has a short path for the call; otherwise returns
+    /// false. The client may still have to end its side of the stream.
     fn start_whole(&mut self, stream: StreamId, head: &Arc<Head>, data: &[u8]) -> bool {
         let Some(call) = self.service.call_whole(head, None, data) else { return false };
         let index = self.reserve(stream);

@@ -39,7 +39,7 @@ pub(super) enum Work<G: Http2Service> {
         body: G::ResponseBody,
         part: Bytes,
     },
-    /// The last part of a response body. `is_whole` means that it answers a complete call, so the trailers of a
+    /// The last part of a response body. `is_whole` means that this part answers a complete call, so the trailers of a
     /// successful call follow.
     Last {
         part: Bytes,
@@ -95,7 +95,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
     }
 
-    /// Drops all slots, and their positions in the lists.
+    /// Drops all slots, and clears the lists of slots.
     pub(super) fn forget_slots(&mut self) {
         self.slots = Vec::new();
         self.free = Vec::new();

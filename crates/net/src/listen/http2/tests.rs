@@ -72,7 +72,7 @@ const SETTINGS: Settings = Settings {
     keepalive: None,
 };
 
-/// Serves a connection and returns its other end.
+/// Serves a connection, and returns the client's end of it.
 fn serve(service: &Echo, settings: Settings) -> DuplexStream {
     let (client, server) = tokio::io::duplex(64 << 10);
     tokio::spawn(Server::new(server, Vec::new(), service.clone(), settings));
