@@ -50,7 +50,7 @@ const MANY_LEASES: u64 = 10_000;
 /// The name of a member that has not started yet.
 const UNNAMED: &str = "(unnamed)";
 
-/// A member, or an endpoint whose member is not known yet, to which requests are sent.
+/// A target of requests: a member, or an endpoint whose member is not known yet.
 struct Target {
     /// The id of the member; 0 for an endpoint whose member is not known yet.
     id: u64,
@@ -229,7 +229,8 @@ impl<'a> Collector<'a> {
         same.cloned().unwrap_or_else(|| self.target(listed, endpoints))
     }
 
-    /// Returns the given endpoints at which a listed member answers, and the listed URLs that may be used.
+    /// Returns the given endpoints at which a listed member answers, and those of its listed URLs to which requests may
+    /// be sent.
     fn endpoints_of(&self, listed: &Listed) -> Result<Vec<String>, Plaintext> {
         let own = self.owners.iter().filter(|(_, owner)| **owner == listed.id);
         let mut endpoints: Vec<String> = own.map(|(endpoint, _)| endpoint.clone()).collect();

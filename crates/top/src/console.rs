@@ -77,7 +77,7 @@ impl Console {
             raw.input_modes.remove(InputModes::IXON | InputModes::ICRNL);
             raw.special_codes[SpecialCodeIndex::VMIN] = 1;
             raw.special_codes[SpecialCodeIndex::VTIME] = 0;
-            // The call fails only if the terminal has been closed, so nothing could be displayed anyway.
+            // The call fails only if the terminal has been closed, and then nothing can be displayed anyway.
             tcsetattr(stdin(), OptionalActions::Now, &raw).ok();
         }
         self.shown.clear();

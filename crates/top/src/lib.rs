@@ -137,8 +137,8 @@ struct Printed {
 }
 
 impl Settings {
-    /// Reads the settings from [`FLAGS`]. `is_json` selects the format of printed reports, and `env` describes the
-    /// terminal.
+    /// Reads the settings from the values of [`FLAGS`]. `is_json` selects the format of printed reports, and `env`
+    /// contains the environment variables that describe the terminal.
     pub fn of(
         matches: &Matches,
         is_json: bool,
@@ -195,7 +195,8 @@ fn printed(matches: &Matches, as_json: bool, env: &BTreeMap<String, String>) -> 
     Some(Printed { times, as_json, width })
 }
 
-/// Shows the cluster until the user or a signal ends the display, or until the requested number of reports is printed.
+/// Shows the cluster until the user or a signal ends the display, or until the requested number of reports has been
+/// printed.
 pub async fn run(settings: Settings, host: &Host<'_>) -> Result<(), Failure> {
     let shared = Shared::new(settings.shape, settings.view.interval);
     if settings.watches {

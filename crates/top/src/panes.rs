@@ -231,7 +231,8 @@ pub(super) fn request_table(report: &Report, width: usize) -> Vec<Line> {
     draw(&columns, &rows, None, width)
 }
 
-/// Returns the rank of a member's column. The columns of the last members are omitted first.
+/// Returns the rank at which a member's column is omitted from a narrow table. The columns of the last members are
+/// omitted first.
 fn rank(at: usize) -> u8 {
     u8::try_from(at + 2).unwrap_or(u8::MAX)
 }
@@ -269,7 +270,7 @@ fn prefixes<'a>(report: &'a Report, view: &View) -> Vec<&'a Prefix> {
     rows
 }
 
-/// Draws the table of prefixes, with at most `height` rows from the scroll offset.
+/// Draws the table of prefixes, with at most `height` rows, starting at the scroll offset.
 pub(super) fn prefix_table(
     report: &Report,
     view: &View,

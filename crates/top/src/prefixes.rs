@@ -26,7 +26,8 @@ pub(super) const PREFIXES_MAX: usize = 4096;
 const PAGE_KEYS_MAX: usize = 32;
 /// The target size of the keys and values in a page. The number of keys to request is estimated from the previous page.
 const PAGE_BYTES: usize = 128 << 10;
-/// If at least this many consecutive keys have no full prefix, they are grouped by their common beginning.
+/// If at least this many consecutive keys have fewer separators than [`Shape::depth`], they are grouped by their common
+/// beginning.
 const STEM_KEYS_MIN: usize = 8;
 
 /// The rules by which keys are grouped.
@@ -264,7 +265,7 @@ struct Written {
     bytes: u64,
 }
 
-/// The known prefixes, with the state of counting and watching.
+/// The known prefixes, with the progress of the current count and the events of the current watch window.
 #[derive(Debug)]
 pub(super) struct Catalog {
     shape: Shape,

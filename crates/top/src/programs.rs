@@ -55,7 +55,7 @@ impl PrefixMeter {
         Self { shared, clock: RefCell::new(Clock::new()) }
     }
 
-    /// Counts and watches until the future is dropped.
+    /// Counts the keys and watches for changes until the future is dropped.
     pub async fn run(&self) {
         tokio::join!(walking::walk(&self.shared), watching::watch(&self.shared, &self.clock));
     }

@@ -78,7 +78,7 @@ pub struct Standing {
     pub quota_bytes: Option<u64>,
     /// The active alarms.
     pub alarms: Vec<Alarm>,
-    /// The texts of other errors that the member reports.
+    /// The texts of the reported errors that are not alarms.
     pub errors: Vec<String>,
 }
 

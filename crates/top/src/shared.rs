@@ -1,5 +1,5 @@
-//! The state shared by the tasks of a running display, which all run on one thread: drawing, collecting,
-//! counting and watching.
+//! The state shared by the tasks of a running display: drawing, collecting, counting and watching. All tasks run on one
+//! thread.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,11 +12,11 @@ use super::prefixes::{Catalog, Shape};
 use super::text::span;
 use crate::client::Client;
 
-/// The state of the watch for changes.
+/// The state of the watch that reports changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Watching {
     Off,
-    /// The watch is active. The number is the percentage of the last window for which it was active.
+    /// The watch is active. The number is the percentage of the last window during which the watch was active.
     On(u32),
     Refused(String),
 }

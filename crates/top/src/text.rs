@@ -2,7 +2,8 @@
 //!
 //! # Guarantees
 //!
-//! - No byte of a key or of a member's name reaches the terminal as a control character or extends beyond its column.
+//! - The displayed form of a key or of a member's name contains no control character and does not extend beyond its
+//!   column.
 
 use std::time::Duration;
 

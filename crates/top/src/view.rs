@@ -1,4 +1,4 @@
-//! The user's choices at the terminal, and the effects of keys.
+//! The user's choices at the terminal, and how key presses change them.
 
 use std::time::Duration;
 

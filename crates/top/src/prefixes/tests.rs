@@ -6,7 +6,7 @@ fn shape(base: &str, depth: usize) -> Shape {
     Shape { base: base.into(), separator: b"/".to_vec(), depth }
 }
 
-/// Makes a catalog walk once through a keyspace. Returns the number of requests.
+/// Lets a catalog count a keyspace once, and returns the number of requests that this takes.
 fn walk(catalog: &mut Catalog, keys: &BTreeMap<Vec<u8>, usize>) -> usize {
     for asked in 0.. {
         let in_range = |range: &KeyRange| {
