@@ -1,4 +1,4 @@
-//! The command type of this tool.
+//! The type of this tool's commands.
 
 use quorate_cli::command;
 

@@ -1,7 +1,6 @@
 //! `db`: inspects a backend file, or a snapshot of one, without changing it.
 //!
-//! For any bbolt file, the output is the same as the output of `bbolt`. The module also decodes the
-//! keys of etcd's buckets.
+//! For any bbolt file, the tool prints the same output as `bbolt`. The module also decodes the keys of etcd's buckets.
 
 mod entries;
 mod pages;

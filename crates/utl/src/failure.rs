@@ -78,12 +78,12 @@ pub(crate) enum Failure {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The directory is damaged, and no member must be started on it.
+    /// The directory is damaged, so a member must not be started on it.
     #[error("{} is damaged ({count} findings): {advice}", path.display())]
     Damaged {
         /// Path of the directory.
         path: PathBuf,
-        /// Number of findings that are damage.
+        /// Number of findings that report damage.
         count: usize,
         /// Advice for the operator.
         advice: String,

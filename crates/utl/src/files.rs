@@ -16,7 +16,7 @@ use crate::session::Session;
 /// Pause between two attempts to lock a file.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Returns the disk of this machine.
+/// Returns access to the real file system, as opposed to a simulated disk.
 pub(crate) fn disk() -> Arc<dyn Disk> {
     Arc::new(RealDisk)
 }

@@ -1,5 +1,5 @@
-//! Answers range requests from a snapshot or backend file, as a member with that file would, at any revision that the
-//! file contains.
+//! Answers range requests from a snapshot or backend file like a member that has this file. A request may read at any
+//! revision that the file contains.
 //!
 //! The key index is held in memory, as in a member, and values are read on demand. The file is not changed.
 
@@ -28,11 +28,11 @@ pub struct KeyspaceFile {
 pub struct KeyspaceFileError(#[from] Failure);
 
 impl KeyspaceFile {
-    /// Opens a file that no member has open.
+    /// Opens a file that is not in use by a member.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file does not exist, is open in a member, or cannot be read.
+    /// Returns an error if the file does not exist, is in use by a member, or cannot be read.
     pub fn open(path: &Path) -> Result<Self, KeyspaceFileError> {
         let backend = files::open_within(Some(Duration::ZERO), path)?;
         let options = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };

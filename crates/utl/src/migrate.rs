@@ -106,8 +106,8 @@ fn target(text: &str) -> Result<Version, Failure> {
         return Err(Failure::arguments(text));
     };
     let unparsed = |reason| Failure::arguments(format!("failed to parse target version: {reason}"));
-    // etcdutl appends `.0` to the text before parsing it. A sign starts a suffix, so the text before the sign has fewer
-    // than the required three numbers.
+    // etcdutl appends `.0` to the text before parsing it. In a version, `+` or `-` starts a suffix, so the text before
+    // this character has fewer than the required three numbers.
     if let Some(end) = text.find(['+', '-']) {
         return Err(unparsed(format!("{} is not in dotted-tri format", &text[..end])));
     }

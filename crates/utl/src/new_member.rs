@@ -216,8 +216,8 @@ impl NewMember {
         disk.create_dir_all(&snap_dir, DIR_MODE).map_err(io_error("create", &snap_dir, 0))?;
         let made = bring(&snap_dir.join("db")).and_then(|()| Ok(self.finish(disk, &staging)?));
         if made.is_err() {
-            // An error is ignored, because no member uses this directory. At worst, the directory blocks the next
-            // attempt.
+            // An error during the removal is ignored, because no member uses this directory. At worst, the directory
+            // blocks the next attempt.
             drop(disk.remove_dir_all(&staging));
             if self.has_own_wal_dir {
                 drop(disk.remove_dir_all(self.dirs.wal()));
@@ -260,7 +260,6 @@ impl NewMember {
         batch.put(Bucket::Meta, meta::RESTORED, mark.clone());
         for bucket in [Bucket::Members, Bucket::MembersRemoved] {
             for (key, _) in view.entries(bucket)? {
-                // A copy is needed because writing changes the view's pages.
                 batch.delete(bucket, Bytes::copy_from_slice(&key));
             }
         }
@@ -349,7 +348,7 @@ fn content_mark(view: &BackendView, bump_revision: u64) -> Result<String, Restor
 }
 
 /// Raises the newest revision and marks all earlier revisions as compacted. As a result, watchers and caches that have
-/// seen revisions unknown to the new cluster receive the error that these revisions are compacted.
+/// seen revisions unknown to the new cluster receive an error, which says that these revisions have been compacted.
 fn bump(view: &BackendView, by: u64, batch: &mut Batch) -> Result<(), RestoreError> {
     let mut newest = 1;
     view.scan(Bucket::Key, |key, _| {

@@ -58,7 +58,7 @@ impl Session {
         Format::named(self.matches.text("write-out")).ok_or(Failure::Format)
     }
 
-    /// Returns the arguments, or an error if their number is not `N`.
+    /// Returns the arguments, or an error if there are not exactly `N` arguments.
     pub(crate) fn arguments<const N: usize>(&self, wanted: &str) -> Result<[String; N], Failure> {
         let given: Vec<String> =
             (0..self.matches.args.len()).filter_map(|at| self.matches.arg(at)).collect();

@@ -135,7 +135,7 @@ fn snapshot_verify_finds_damage_before_a_restore() {
     let (code, output, errors) = judged(&whole[..whole.len() - 1]);
     assert!(code == 1 && output.starts_with("DAMAGED, digest, the file is truncated"), "{output}");
     assert!(errors.contains("is damaged") && errors.contains("do not restore it"), "{errors}");
-    // A changed value leaves all pages sound, so only the digest reveals it.
+    // After the change of a value, all pages are still sound, so only the digest reveals the change.
     let at = database.windows(2).rposition(|bytes| bytes == b"k9").unwrap();
     let mut changed = whole;
     changed[at + 1] = b'8';

@@ -43,7 +43,7 @@ pub(crate) const VERIFY: Command = Command {
     ..Command::EMPTY
 };
 
-/// Advice for a directory on which no member must be started.
+/// Advice for a directory on which a member must not be started.
 const ADVICE: &str = "do not start a member on it. In a cluster whose other members are healthy, remove this member \
  and add it again with an empty directory; otherwise restore a snapshot (`snapshot restore`)";
 
@@ -96,7 +96,7 @@ fn run(session: &Session) -> Result<(), Failure> {
 pub(crate) struct Assessment {
     /// All findings about the files, regardless of whether the cluster has removed the member.
     pub(crate) findings: Findings,
-    /// Facts from the backend file, if it can be read.
+    /// Values read from the backend file, if the file can be read.
     pub(crate) backend: Option<BackendFacts>,
     /// Id of the member, if the cluster has removed this member. The member's data may be sound nevertheless.
     pub(crate) removed: Option<MemberId>,
@@ -105,7 +105,7 @@ pub(crate) struct Assessment {
     pub(crate) bad_state: Option<String>,
 }
 
-/// Assesses a directory. `backend` is its backend file, or the reason why the file could not be opened.
+/// Assesses a directory. `backend` is the directory's backend file, or the reason why this file could not be opened.
 pub(crate) fn assess(
     disk: &dyn Disk,
     dirs: &DataDir,

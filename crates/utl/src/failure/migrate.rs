@@ -17,7 +17,7 @@ pub(crate) enum MigrateError {
         "cannot downgrade storage, WAL contains newer entries: {segment} has one of version {version} at offset {offset}"
     )]
     NewerEntries {
-        /// Segment file of the entry.
+        /// Segment file that contains the entry.
         segment: String,
         /// Offset of the entry's record.
         offset: u64,

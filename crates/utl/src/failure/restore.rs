@@ -50,7 +50,7 @@ pub(crate) enum RestoreError {
     /// The snapshot does not exist.
     #[error("open {}: no such file or directory", .0.display())]
     Missing(PathBuf),
-    /// The path is not a regular file, or the file is empty. No flag can make it a valid snapshot.
+    /// The path is not a regular file, or the file is empty. No flag makes the tool accept such a path.
     #[error("{} is not a snapshot: {reason}", path.display())]
     NoSnapshot {
         /// The given path.

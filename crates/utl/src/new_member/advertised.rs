@@ -1,7 +1,7 @@
 //! Checks that a member advertises the URLs that the initial cluster lists for it.
 //!
-//! The other members learn this member's URLs from the initial cluster, so the two lists must agree, either literally
-//! or after name resolution.
+//! The other members learn this member's URLs from the initial cluster, so the advertised URLs must match the URLs
+//! listed there, either literally or after name resolution.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 

@@ -68,7 +68,7 @@ pub(super) enum Comparison {
 }
 
 impl Outline {
-    /// Reads a log. The flag is true if the log was read to its end.
+    /// Reads a log. Returns its outline, and whether the log was read to its end.
     pub(super) fn read(disk: &dyn Disk, dir: &Path) -> (Self, bool) {
         let mut outline = Self::default();
         let visited = visit(disk, dir, |_, content| -> Result<(), WalError> {
@@ -157,7 +157,7 @@ impl Outline {
         (self.term_at(index).unwrap_or(0), index)
     }
 
-    /// Returns the newest valid snapshot. A starting member reads the log from there.
+    /// Returns the newest valid snapshot. A starting member reads the log from this snapshot on.
     pub(super) fn mark(&self) -> SnapshotMark {
         self.marks.last().cloned().unwrap_or_default()
     }
@@ -190,7 +190,7 @@ impl Outline {
                 None => Comparison::Before,
             };
         }
-        // Compare the entry that directly precedes the common range, if both logs know its term.
+        // The entry directly before the common range is compared if both logs know its term.
         if let Some((ours, theirs)) = self.term_at(first - 1).zip(other.term_at(first - 1))
             && ours != theirs
         {

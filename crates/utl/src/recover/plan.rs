@@ -2,8 +2,8 @@
 //! choice, the entries that are kept, carried over, left out or dropped, and whether acknowledged changes may be
 //! missing.
 //!
-//! For people, the plan is printed as sentences, or as tables with `-w table`. For programs, it is one object (`-w
-//! json`) or fields.
+//! For people, the plan is printed as sentences, or as tables with `-w table`. For programs, the plan is printed as one
+//! object (`-w json`) or as fields.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;

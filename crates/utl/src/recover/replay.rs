@@ -162,7 +162,7 @@ fn outcome(state: &State, entry_count: usize) -> Result<Outcome, ReplayError> {
     })
 }
 
-/// A receiver that accepts only batches, because no client waits for a response.
+/// Receives the effects of the state machine. Keeps only the batches, because no client waits for a response.
 #[derive(Debug, Default)]
 struct Batches {
     waiting: Vec<Batch>,

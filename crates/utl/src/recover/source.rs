@@ -1,4 +1,4 @@
-//! One of the given directories, which is locked and verified, and never changed.
+//! A directory that was passed to `recover`. It is locked and verified, but never changed.
 //!
 //! # Invariants
 //!

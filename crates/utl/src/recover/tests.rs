@@ -156,12 +156,12 @@ fn the_replay_begins_at_a_received_snapshot_image() {
 fn contradictory_directories_require_the_accept_data_loss_flag() {
     let lost = Lost::new();
     let one = lost.closed(0, &[put(2, "x"), put(2, "y")], 3);
-    // The entry has the same index and term, but a different key.
+    // This directory's entry 4 has the same index and term as the entry above, but a different key.
     let other = lost.closed(1, &[put(2, "z")], 3);
     let (code, shown, said) = lost.recover(&[&one, &other], &["--yes"]);
     assert_eq!((code, &shown["plan"]["hasMajority"]), (1, &true.into()), "{said}");
     assert!(said.contains("entry 4 of ") && said.contains("of the same index and term"), "{said}");
-    // The entry that is committed here differs from the entry at the same index in the chosen log.
+    // In this directory, entry 4 is committed, but the chosen log has a different entry at this index.
     let third = lost.closed(2, &[put(1, "w")], 4);
     let (code, _, said) = lost.recover(&[&one, &third], &["--yes"]);
     assert!(code == 1 && said.contains("entry 4 of ") && said.contains("is committed"), "{said}");

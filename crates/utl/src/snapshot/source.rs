@@ -21,7 +21,7 @@ const DIGEST_BYTES: u64 = 32;
 /// The size, in bytes, of the pieces in which a snapshot is read to compute its digest.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// An open snapshot. While it is open, no member can open the file.
+/// An open snapshot. Until this value is dropped, no member can open the file.
 pub(crate) struct Source {
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) path: PathBuf,

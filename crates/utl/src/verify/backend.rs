@@ -15,7 +15,7 @@ use crate::soundness::check_pages;
 
 const PART: &str = "backend";
 
-/// Facts from the backend file.
+/// Values read from the backend file.
 #[derive(Debug)]
 pub(crate) struct BackendFacts {
     /// Applied index of the file.
@@ -76,7 +76,7 @@ pub(crate) fn examine(backend: &Backend, findings: &mut Findings) -> Option<Back
     }
 }
 
-/// Facts about the keyspace.
+/// Results of reading the keyspace.
 struct Keyspace {
     says: String,
     revision: i64,

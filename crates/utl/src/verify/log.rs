@@ -13,7 +13,7 @@ use crate::dump::identity;
 
 const PART: &str = "log";
 
-/// Facts from the log.
+/// Values read from the log.
 #[derive(Debug, Default)]
 pub(super) struct LogFacts {
     /// Member id, if the log contains it.
@@ -33,7 +33,7 @@ pub(super) struct LogFacts {
 }
 
 impl LogFacts {
-    /// Returns the newest committed snapshot mark. A starting member reads the log from there.
+    /// Returns the newest committed snapshot mark. A starting member reads the log from this mark on.
     pub(super) fn newest_mark(&self) -> Option<&SnapshotMark> {
         self.marks.iter().rfind(|mark| mark.index <= self.commit)
     }

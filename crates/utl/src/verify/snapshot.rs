@@ -38,7 +38,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     let path = Path::new(&path);
     files::check_there(path)?;
     let mut findings = Findings::default();
-    // The file stays open until the end, because a member that started on it would change it.
+    // The file stays open until the check ends, because a member that started on the file would change it.
     let opened = match files::open(session, path) {
         Err(failure @ Failure::InUse { .. }) => return Err(failure),
         opened => opened,
