@@ -158,7 +158,7 @@ const OPTIONS: &[Flag] = &[
     Flag::uint("key-size", "16", "Length of a key in bytes"),
     text("prefix", "bench/", "Prefix of the keys"),
     Flag::uint("value-size", "256", "Length of a value in bytes"),
-    Flag::uint("seed", "1", "Seed of the random keys and values"),
+    Flag::uint("seed", "1", "Seed for the random keys and values"),
     Flag {
         name: "pid",
         short: None,
@@ -258,7 +258,7 @@ const KUBERNETES: Command<Leads> = Command {
             text(
                 "compact-every",
                 "5m",
-                "Interval between compactions; each compacts to the revision that was current at the previous one",
+                "Interval between compactions; each compacts to the revision that was current one interval earlier",
             ),
         ],
         kubernetes,
@@ -271,7 +271,7 @@ const WATCH: Command<Leads> = load(
     &[
         Flag::uint("watchers", "1000", "Watchers"),
         Flag::uint("streams", "10", "Number of streams that the watchers share"),
-        Flag::uint("watched-keys", "1", "Number of keys that are watched and written in turn"),
+        Flag::uint("watched-keys", "1", "Number of watched keys, which are written in turn"),
         Flag::uint("watch-connections", "10", "Number of connections that carry the watch streams"),
     ],
     |matches| {

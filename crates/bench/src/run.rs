@@ -346,7 +346,7 @@ impl<'a> Session<'a> {
         written: impl FnOnce(&Done) -> u64,
     ) -> Result<Report, BenchError> {
         if self.options.value_size < STAMP_BYTES {
-            let text = format!("{name} needs values of at least {STAMP_BYTES} bytes");
+            let text = format!("{name} needs a --value-size of at least {STAMP_BYTES}");
             return Err(BenchError::Usage(text));
         }
         let Audience { layout, connections, board } = audience;

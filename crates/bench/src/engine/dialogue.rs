@@ -93,7 +93,7 @@ async fn connection<D: Dialogue>(
             in_flight -= next.len();
             let unsent = next.drain(..).map(|ask| ask.kind).chain(held.take().map(|_| 0));
             for kind in unsent {
-                records[kind].add_error("not sent, because there was no connection".to_owned(), 1);
+                records[kind].add_error("request not sent: no connection".to_owned(), 1);
             }
         }
         if in_flight == 0 && (over || is_cut_off) {

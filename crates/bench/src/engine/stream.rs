@@ -70,7 +70,7 @@ async fn connection(
         over |= held.is_none() && run.pace.is_over(now);
         if idle.len() == clients.len() && (over || !link.is_connected() && run.pace.is_over(now)) {
             if held.is_some() {
-                record.add_error("not sent, because there was no connection".to_owned(), 1);
+                record.add_error("request not sent: no connection".to_owned(), 1);
             }
             return Ok(vec![record]);
         }

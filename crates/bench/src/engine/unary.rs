@@ -57,7 +57,7 @@ async fn connection<S: Source>(part: Part, run: Run, mut source: S) -> Result<Re
         over |= held.is_none() && run.pace.is_over(now);
         if in_flight == 0 && (over || !link.is_connected() && run.pace.is_over(now)) {
             if held.is_some() {
-                records[0].add_error("not sent, because there was no connection".to_owned(), 1);
+                records[0].add_error("request not sent: no connection".to_owned(), 1);
             }
             return Ok(records);
         }

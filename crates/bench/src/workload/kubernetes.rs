@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn the_winning_api_server_compacts_at_its_previous_revision() {
+    fn the_winning_api_server_compacts_to_the_revision_seen_in_its_previous_attempt() {
         let mut server = server(Duration::ZERO);
         let ask = server.begin(0);
         assert_eq!(compared(&ask), Some(TargetUnion::Version(0)));
