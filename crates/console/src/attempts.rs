@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_failed_login_causes_a_pause() {
+    async fn a_failed_login_causes_a_pause_and_a_successful_login_does_not() {
         let attempts = Attempts::default();
         attempts.begin("ann", origin(1)).await.unwrap().succeeded();
         assert_eq!(time_of(&attempts, "ann", 1).await, Duration::ZERO);

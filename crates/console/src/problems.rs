@@ -289,7 +289,7 @@ fn of_member(member: &MemberRow, found: &mut Vec<Problem>) {
         }
         Role::Plaintext(reason) => {
             let title = format!("Member {name} has no client URL with TLS");
-            let text = format!("The console shows no figures of this member: {reason}.");
+            let text = format!("The console shows no figures for this member: {reason}.");
             found.push(Problem::new(MEMBER_PLAINTEXT, Severity::Warning, title, &text).of(member));
         }
         Role::Leader | Role::Follower | Role::Learner | Role::Refused(_) => {}

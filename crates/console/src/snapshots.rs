@@ -125,7 +125,7 @@ impl Downloads {
         if all.iter().filter(|known| own(known)).count() >= OWN_DOWNLOADS_MAX {
             let ended = all.iter().position(|known| own(known) && known.has_ended());
             let busy = || {
-                let text = format!("{OWN_DOWNLOADS_MAX} downloads of this user are unfinished");
+                let text = format!("this user has {OWN_DOWNLOADS_MAX} unfinished downloads");
                 Refusal::new(Kind::Busy, text)
                     .advising("Wait until one has finished, or cancel one.")
             };
@@ -373,7 +373,7 @@ mod tests {
         }
         let refused = downloads.keep(download(100, 1)).unwrap_err();
         assert_eq!(refused.kind, Kind::Busy);
-        assert!(refused.message.contains("4 downloads of this user"), "{}", refused.message);
+        assert!(refused.message.contains("4 unfinished downloads"), "{}", refused.message);
         downloads.keep(download(101, 2)).unwrap();
         // A finished download makes room for another download of the same client.
         downloads.find("2").unwrap().end(&Ok(()));
