@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_found_by_unique_prefix_with_flags_anywhere() {
+    fn commands_are_found_by_unique_prefix_wherever_the_flags_are() {
         check("get a", "get", "a");
         check("mem li -w json", "member list", "-w json");
         check("--endpoints a:1 lease gr 60", "lease grant", "--endpoints a:1 60");

@@ -404,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_endpoint_list_is_an_error_without_any_connection() {
+    fn an_empty_endpoint_list_is_refused() {
         let (code, printed) = crate::runs::run_with(
             &["--endpoints=", "get", "k"],
             &[],

@@ -60,7 +60,7 @@ const FLAGS: &[Flag] = &[
     Flag::text(
         "snapshot",
         "",
-        "Compare with this snapshot, or with a backend file that no member has open",
+        "Compare with this snapshot, or with a backend file that is not in use by a member",
     ),
     Flag::bool("metadata", "Also compare revisions, versions and leases"),
     Flag::uint("limit", "0", "Maximum number of differences to print (0 for all)"),

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_progress_of_a_learner_is_printed_in_entries_and_percent() {
+    fn the_progress_of_a_learner_is_printed_in_entries_and_as_a_percentage() {
         let text = progress_text(0xa1, 120, 1_000);
         assert!(text.starts_with("learner a1 is 880 log entries behind: "), "{text}");
         assert!(text.contains("120 of 1000 (12%)"), "{text}");

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keys_out_of_order_are_an_error() {
+    async fn keys_that_arrive_out_of_order_cause_an_error() {
         let mut side = side(Box::new(|_| {
             let record = |key| KeyValue::new(&Fields { key, ..Fields::default() });
             Ok(RangeResponse { kvs: vec![record(b"b"), record(b"a")], ..Default::default() })
