@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_descriptor_limit_is_divided_among_clients_and_peers() {
+    fn all_unreserved_descriptors_are_divided_among_clients_and_peers() {
         for (limit, runtimes, clients, peers) in
             [(151, 4, 1, 64), (1024, 4, 670, 159), (20_000, 4, 17_257, 2_529)]
         {

@@ -301,7 +301,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn bytes_arrive_in_the_order_of_their_writes() {
+    async fn bytes_arrive_in_the_order_in_which_they_were_written() {
         let (near, mut far) = tokio::io::duplex(1000);
         let sent: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
         let expected = sent.clone();
