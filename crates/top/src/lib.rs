@@ -83,7 +83,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::uint(
         "prefix-depth",
         "2",
-        "Number of separators in a prefix; a leading separator does not count",
+        "Number of separators in a prefix; a leading separator is not counted",
     ),
     Flag::text("separator", "/", "Separator between the parts of keys"),
     Flag::text(

@@ -37,7 +37,7 @@ const HELP: &[&str] = &[
     "PEERS ANSWER   99th percentile of peer round trips; time of the last answer",
     "LAG USED       entries not applied yet; share of the backend file in use",
     "KEYS ~SIZE     keys at the last count; size estimated from a sample",
-    "PUT/S BYTES/S  rates seen by a watch while it was active",
+    "PUT/S BYTES/S  rates measured while a watch was active",
     "-              not reported by this member",
 ];
 

@@ -75,8 +75,8 @@ impl Shared {
         };
         let watched = match &*self.watching.borrow() {
             Watching::Off => "writes are not watched".to_owned(),
-            Watching::On(100) => "writes: all seen".to_owned(),
-            Watching::On(percent) => format!("writes: seen for {percent}% of the time"),
+            Watching::On(100) => "writes: watched all the time".to_owned(),
+            Watching::On(percent) => format!("writes: watched for {percent}% of the time"),
             Watching::Refused(reason) => format!("writes are not watched: {reason}"),
         };
         format!("{counted}; {watched}")
