@@ -63,7 +63,7 @@ fn backend(path: &Path) {
 }
 
 #[test]
-fn a_restored_member_is_accepted_by_every_command() {
+fn other_commands_accept_the_directory_of_a_restored_member() {
     let root = tempfile::tempdir().unwrap();
     let (file, data) = (root.path().join("db"), root.path().join("new"));
     backend(&file);

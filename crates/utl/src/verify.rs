@@ -158,7 +158,7 @@ fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: 
         match snap::read(disk, &dirs.snap().join(name)) {
             Ok(snapshot) => read.push((snapshot.term, snapshot.index)),
             Err(error) => {
-                findings.notable(PART, format!("{error}: a starting member renames this file"));
+                findings.notable(PART, format!("{error}; a member renames this file at startup"));
             }
         }
     }

@@ -115,7 +115,7 @@ fn auth(command: &AuthCommand) -> String {
         AuthCommand::UserAdd(request) => ("add user", &*request.name),
         AuthCommand::UserDelete(request) => ("delete user", &*request.name),
         AuthCommand::UserGet(request) => ("get user", &*request.name),
-        AuthCommand::UserChangePassword(request) => ("change password of user", &*request.name),
+        AuthCommand::UserChangePassword(request) => ("change the password of user", &*request.name),
         AuthCommand::UserGrantRole(request) => ("grant a role to user", &*request.user),
         AuthCommand::UserRevokeRole(request) => ("revoke a role from user", &*request.name),
         AuthCommand::UserList => ("list users", ""),

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn revisions_are_accepted_as_the_keys_command_prints_them() {
+    fn revisions_are_accepted_in_the_form_printed_by_db_keys() {
         let stored = RecordKey { revision: Revision::new(7, 2), tombstone: true };
         for text in ["7/2", "7/2 deleted"] {
             let keys = record_keys(text).unwrap();

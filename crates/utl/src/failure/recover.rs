@@ -56,7 +56,11 @@ pub(crate) enum RecoveryError {
         cluster: u64,
     },
     /// The new member's files would be inside a given directory, which must not be changed.
-    #[error("{} is inside {}, which must not be changed", output.display(), input.display())]
+    #[error(
+        "{} is inside {}, which must not be changed: specify a path outside of it",
+        output.display(),
+        input.display()
+    )]
     Inside {
         /// Path of the new member.
         output: PathBuf,

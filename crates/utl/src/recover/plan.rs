@@ -355,9 +355,9 @@ fn new(plan: &Plan) -> String {
     };
     let next = match (is_made, plan.doubts().is_empty()) {
         (true, _) => "the member's files are created in",
-        (false, true) => "nothing is written yet; use --yes to create the member's files in",
+        (false, true) => "nothing has been written yet; use --yes to create the member's files in",
         (false, false) => {
-            "nothing is written yet; use --yes and --accept-data-loss to create the member's files in"
+            "nothing has been written yet; use --yes and --accept-data-loss to create the member's files in"
         }
     };
     format!("cluster {cluster:x} with the members {members}{bumped}: {next} {}", place.display())
