@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_man_page_contains_the_declared_commands_and_flags() {
-        let expected = r#".\" Generated from the declarations of commands and flags; a test compares it.
+        let expected = r#".\" Generated from the declarations of commands and flags; a test compares it with them.
 .TH "A\-TOOL" "1" "" "Quorate" "Quorate"
 .SH "NAME"
 a\-tool \- does this and that

@@ -61,8 +61,8 @@ fn server_page() -> String {
     );
     page.paragraph(
         "Every flag can also be set by an environment variable, whose name is ETCD_ followed by the flag's name in \
-         capitals with underscores. Setting both is an error. With --config-file, all settings are read from a \
-         file, and other flags and the environment are ignored.",
+         capitals with underscores. Setting both the flag and the variable is an error. With --config-file, all \
+         settings are read from a file, and other flags and the environment are ignored.",
     );
     let mut section = "";
     for flag in flag_docs() {
@@ -90,8 +90,8 @@ fn metrics_page() -> String {
     let mut page = Page::new("quorate-metrics", "the metrics of a member");
     page.section("DESCRIPTION");
     page.paragraph(
-        "A member reports these series at /metrics, as text or protobuf. A series with labels appears with its \
-         first value. grpc_server_handling_seconds needs --metrics=extensive.",
+        "A member reports these series at /metrics, as text or protobuf. A series with labels appears when it \
+         has its first value. grpc_server_handling_seconds exists only with --metrics=extensive.",
     );
     let mut section = "";
     for series in documented_series() {

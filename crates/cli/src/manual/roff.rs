@@ -15,7 +15,7 @@ impl Page {
     pub fn new(name: &str, summary: &str) -> Self {
         let mut page = Self::default();
         page.line(
-            r#".\" Generated from the declarations of commands and flags; a test compares it."#,
+            r#".\" Generated from the declarations of commands and flags; a test compares it with them."#,
         );
         page.line(&format!(r#".TH "{}" "1" "" "Quorate" "Quorate""#, inline(&name.to_uppercase())));
         page.section("NAME");
