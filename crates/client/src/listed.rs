@@ -18,8 +18,8 @@ use crate::transport::Transport;
 /// All client URLs of a member lack TLS, so no credentials are sent to them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the client URL {url} has no TLS, so the credentials are not sent to it: the configured endpoints use TLS. Let the \
-     member advertise an https:// URL, or add {url} to the endpoints"
+    "the client URL {url} does not use TLS, but the configured endpoints do, so the credentials are not sent to it. \
+     Let the member advertise an https:// URL, or add {url} to the endpoints"
 )]
 pub struct Plaintext {
     /// The first URL.

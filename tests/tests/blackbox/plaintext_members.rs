@@ -66,7 +66,7 @@ async fn check(kind: Kind) {
         let args: Vec<&str> = command.split(' ').chain(["--cluster"]).collect();
         let refused = ctl(&endpoint, &args);
         assert_eq!(refused.code, Some(1), "{command}: {refused:?}");
-        assert!(refused.stderr.contains("has no TLS"), "{command}: {refused:?}");
+        assert!(refused.stderr.contains("does not use TLS"), "{command}: {refused:?}");
     }
     let top = ["top", "--once", "--interval=500ms", "--write-out=json"];
     let line: Value = serde_json::from_str(&ctl(&endpoint, &top).success()).unwrap();

@@ -89,7 +89,7 @@ fn unreachable_members_and_a_missing_leader_are_reported() {
 
 #[test]
 fn a_member_that_is_not_queried_because_it_has_no_tls_is_not_reported_as_down() {
-    let plaintext = Role::Plaintext("the client URL http://m3 has no TLS".to_owned());
+    let plaintext = Role::Plaintext("the client URL http://m3 does not use TLS".to_owned());
     assert_eq!(ids(|it| it.members[2] = member(3, plaintext)), ["member-plaintext"]);
 }
 
