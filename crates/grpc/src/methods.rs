@@ -231,7 +231,7 @@ pub const fn named(path: &str) -> &'static Method {
         }
         at += 1;
     }
-    panic!("SERVICES does not contain a method that the code names by its path")
+    panic!("no method in SERVICES has this path")
 }
 
 /// Compares two strings at compile time.
