@@ -601,7 +601,7 @@ mod tests {
         }
 
         #[test]
-        fn any_header_block_keeps_the_dynamic_table_of_the_decoder_within_its_bound(
+        fn no_decoded_header_block_makes_the_dynamic_table_exceed_its_bound(
             blocks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 1..20),
         ) {
             let mut decoder = Decoder::default();

@@ -153,7 +153,7 @@ fn section_5_1_1_ids_are_odd_and_increase() {
 }
 
 #[test]
-fn section_5_1_2_streams_are_limited() {
+fn section_5_1_2_requests_beyond_the_stream_limit_are_refused() {
     let mut frames: Vec<_> = (1..=7).step_by(2).map(request).collect();
     assert_eq!(reset_by(&frames), Some((7, Code::REFUSED_STREAM.0)));
     frames.insert(1, frame(RST_STREAM, 0, 1, &[0; 4]));
@@ -184,7 +184,7 @@ fn section_6_1_padding_is_shorter_than_its_frame() {
 }
 
 #[test]
-fn section_6_1_padding_uses_the_windows_and_is_returned_to_them() {
+fn section_6_1_padding_counts_against_the_windows_and_is_credited_back() {
     let mut connection = open();
     receive(&mut connection, &request(1)).unwrap();
     let padded = frame(DATA, PADDED, 1, &[&[255][..], &[0; 255]].concat());
@@ -208,7 +208,7 @@ fn section_6_3_and_6_4_priority_and_reset_have_fixed_lengths() {
 }
 
 #[test]
-fn section_6_5_settings_are_checked() {
+fn section_6_5_invalid_settings_end_the_connection() {
     for len in [1, 3, 7] {
         assert_eq!(fatal(&frame(SETTINGS, 0, 0, &vec![0; len])), Code::FRAME_SIZE_ERROR);
     }
@@ -223,7 +223,7 @@ fn section_6_5_settings_are_checked() {
 }
 
 #[test]
-fn section_6_7_and_6_8_pings_and_goaways_are_checked() {
+fn section_6_7_and_6_8_invalid_pings_and_goaways_end_the_connection() {
     for len in [0, 7, 9] {
         assert_eq!(fatal(&frame(PING, 0, 0, &vec![0; len])), Code::FRAME_SIZE_ERROR);
     }
