@@ -28,10 +28,10 @@ pub fn page(metrics: &Metrics) -> String {
         row(&mut queues, &format!("{about} (<code>{name}</code>)"), &[count]);
     }
     format!(
-        "<!DOCTYPE html>\n<html><head><title>{PATH}</title></head><body>\n<p>Current requests of this member. \
-         The bounds of the queues are in docs/bounds.md.</p>\n<table>\n<tr><th>method</th><th>in progress</th><th>ended</th>\
-         <th>failed</th></tr>\n{calls}</table>\n<table>\n<tr><th>queue</th><th>length</th></tr>\n{queues}\
-         </table>\n</body></html>\n"
+        "<!DOCTYPE html>\n<html><head><title>{PATH}</title></head><body>\n<p>Requests on this member by \
+         method, and its queues. The limits of the queues are listed in docs/bounds.md.</p>\n<table>\n<tr>\
+         <th>method</th><th>in progress</th><th>ended</th><th>failed</th></tr>\n{calls}</table>\n<table>\n<tr>\
+         <th>queue</th><th>length</th></tr>\n{queues}</table>\n</body></html>\n"
     )
 }
 
