@@ -165,7 +165,7 @@ fn check_certificate(
 ) -> Result<(), &'static str> {
     let Some(credentials) = credentials else {
         return Err(
-            "the connection has no verified certificate, without which this member does not serve its state \
+            "a request for this member's state needs a connection with a verified client certificate \
              (--peer-client-cert-auth)",
         );
     };

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_member_list_has_the_json_encoding_of_go() {
+    fn the_member_list_json_matches_the_output_of_go() {
         let mut started = Member::new(MemberId(u64::MAX), vec!["http://a:1".to_owned()]);
         started.name = "a".to_owned();
         let mut learner = Member::new(MemberId(7), vec!["http://b:1".to_owned()]);
