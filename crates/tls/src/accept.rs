@@ -130,7 +130,7 @@ enum Rejection {
     Timeout,
     #[error(transparent)]
     Elsewhere(#[from] origin::ElsewhereError),
-    #[error("the client's certificate cannot be read")]
+    #[error("the client's certificate cannot be parsed")]
     Unreadable,
 }
 

@@ -27,7 +27,7 @@ pub(crate) enum RevocationError {
     Revoked(String),
     #[error(transparent)]
     Unreadable(#[from] MaterialError),
-    #[error("a certificate cannot be read: {0}")]
+    #[error("a certificate cannot be parsed: {0}")]
     Certificate(String),
 }
 

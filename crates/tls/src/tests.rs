@@ -235,7 +235,7 @@ async fn a_client_must_present_a_valid_certificate() {
 }
 
 #[tokio::test]
-async fn client_certificates_are_passed_to_services_only_if_they_name_users() {
+async fn services_receive_client_certificates_only_if_certificates_identify_users() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let pair = files.pair("root", &client("root"));
