@@ -205,7 +205,7 @@ const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
     ("kubernetes::api_servers_agree_on_the", CODES_ARE_LOST),
     (
         "lease::",
-        "keep-alive streams end when their clients stop sending, and refusals lose their codes",
+        "keep-alive streams end when their clients stop sending, and errors lose their gRPC codes",
     ),
     ("lock_election::locks_use_the_permissions", "streams end without a status"),
     ("maintenance::changes_are_refused_during_a_corrupt_alarm", CODES_ARE_LOST),
@@ -217,7 +217,7 @@ const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
     ("txn::", CODES_ARE_LOST),
     (
         "watch::",
-        "the proxy has its own ids, progress and cancellations, and ends streams when clients stop sending",
+        "watch ids, progress and cancellations are the proxy's own, and streams end when clients stop sending",
     ),
     ("watch_flow::", "a client that is slow for 50 ms loses its stream"),
     ("write::", CODES_ARE_LOST),
@@ -225,7 +225,7 @@ const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
 
 const NO_RANGE_STREAM: &str = "range streams are not forwarded";
 const NO_HEALTH_SERVICE: &str = "a proxy has no health service";
-const CODES_ARE_LOST: &str = "refusals lose their codes in the client library";
+const CODES_ARE_LOST: &str = "errors lose their gRPC codes in the proxy's client library";
 
 /// Tests that are skipped with etcd's gateway, which fails them.
 const NOT_BY_ETCDS_GATEWAY: &[(&str, &str)] = &[(

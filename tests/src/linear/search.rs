@@ -85,7 +85,7 @@ pub(super) fn search(operations: &[Operation], budget: Duration) -> Verdict {
         if looks.is_multiple_of(LOOK) && start.elapsed() > budget || search.words > WORDS_MAX {
             return Verdict::Unknown;
         }
-        debug_assert_ne!(place, END, "the list contains a return of each remaining operation");
+        debug_assert_ne!(place, END, "the list contains a return for each remaining operation");
         let entry = search.entries[place];
         if entry.is_call {
             place = if search.take(place) { search.entries[HEAD].next } else { entry.next };

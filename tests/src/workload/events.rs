@@ -105,7 +105,7 @@ impl Watcher {
                 return Ok(());
             }
             Err(format!(
-                "the watcher of m{} waits for revision {}, the last is {last}; last interruption: {}",
+                "the watcher of m{} is waiting for revision {} of {last}; last interruption: {}",
                 self.member, seen.next, seen.why
             ))
         })
