@@ -4,7 +4,7 @@
 //! logged with etcd's text, at most one line per second. The line includes the number of omitted lines. A disconnection
 //! by the client during the handshake is logged at debug level.
 //!
-//! Sessions are not resumed, because that would skip the verification of the client's certificate.
+//! Sessions are not resumed, because resumption would skip the verification of the client's certificate.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -52,8 +52,8 @@ pub struct ClientCheck {
     pub revocations: Option<PathBuf>,
     /// Whether the certificate's names must match the connection's remote address.
     pub checks_origin: bool,
-    /// Whether services receive the client's certificate, because they identify a user by the certificate's common
-    /// name, or a member by the certificate's names.
+    /// Whether services receive the client's certificate, in order to identify a user by its common name or a member by
+    /// its names.
     pub names_users: bool,
 }
 
@@ -139,7 +139,7 @@ impl Acceptor {
     ///
     /// # Errors
     ///
-    /// If a file or the selection of cipher suites is invalid.
+    /// Returns an error if a file or the selection of cipher suites is invalid.
     pub fn new(settings: AcceptorSettings) -> Result<Self, SetupError> {
         let AcceptorSettings { pair, protocols, clients, http2, endpoint } = settings;
         let provider = protocols.provider()?;
@@ -175,7 +175,7 @@ impl Acceptor {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Checks all files, so that errors are reported before a client connects. Returns their expiry times.
+    /// Checks all files, so that errors are reported before a client connects. Returns the expiry times of the files.
     pub fn look(&self) -> Vec<Expiry> {
         let Shared { identity, verifier, .. } = &*self.shared;
         let revocations = verifier.as_ref().and_then(|check| check.revocations.as_ref());

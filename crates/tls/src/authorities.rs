@@ -71,7 +71,7 @@ pub enum ServerCheck {
 }
 
 impl ServerCheck {
-    /// Returns the check against these authorities, or [`Self::Skip`] if a flag requests that.
+    /// Returns the check against these authorities, or [`Self::Skip`] if a flag turns the verification off.
     pub fn by(trust: Trust, skips_verification: bool) -> Self {
         if skips_verification { Self::Skip } else { Self::Verify(trust) }
     }
@@ -90,7 +90,8 @@ enum Source {
 }
 
 impl Authorities {
-    /// Loads the authorities. Fails if their file is invalid now, or if the system has no trusted certificates.
+    /// Loads the authorities. Fails if the file with their certificates is invalid now, or if the system has no trusted
+    /// certificates.
     pub(crate) fn load(
         trust: &Trust,
         provider: &Arc<CryptoProvider>,
@@ -135,7 +136,7 @@ impl Authorities {
 ///
 /// # Errors
 ///
-/// If one of the sources cannot be read.
+/// Returns an error if one of the sources cannot be read.
 pub fn have_common_authority(one: &Trust, other: &Trust) -> Result<bool, MaterialError> {
     let certificates = |trust: &Trust| match trust {
         Trust::File(path) => material::certificates(path),

@@ -35,10 +35,10 @@ pub fn host_of_file(path: &std::path::Path) -> Option<&str> {
     Some(name.split(':').next().unwrap_or(name))
 }
 
-/// A connection of any kind.
+/// A connection over TCP or a Unix socket, with or without TLS.
 pub type ChannelStream = Pin<Box<dyn ChannelIo>>;
 
-/// The stream of a channel.
+/// A stream that can carry a channel.
 pub trait ChannelIo: AsyncRead + AsyncWrite + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Send> ChannelIo for S {}
@@ -77,7 +77,7 @@ impl ChannelConnector {
     ///
     /// # Errors
     ///
-    /// If the connection or the handshake fails.
+    /// Returns an error if the connection or the handshake fails.
     pub async fn server_certificate(&self) -> io::Result<Option<CertificateFacts>> {
         let (Place::Host(authority), Some(tls)) = (&self.place, &self.tls) else { return Ok(None) };
         let stream = TcpStream::connect(authority).await?;
@@ -92,7 +92,7 @@ impl ChannelConnector {
     ///
     /// # Errors
     ///
-    /// If the connection or the handshake fails.
+    /// Returns an error if the connection or the handshake fails.
     pub async fn connect(&self) -> io::Result<ChannelStream> {
         match &self.place {
             Place::Host(authority) => {

@@ -70,7 +70,7 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// If a file or the selection of cipher suites is invalid.
+    /// Returns an error if a file or the selection of cipher suites is invalid.
     pub fn new(settings: ConnectorSettings) -> Result<Self, SetupError> {
         let ConnectorSettings { pair, protocols, check, allowed, http2, server_name } = settings;
         let provider = protocols.provider()?;
@@ -98,7 +98,8 @@ impl Connector {
         Ok(Self { config: Arc::new(config), identity, verifier, server_name })
     }
 
-    /// Checks all files, so that errors are reported before a connection is opened. Returns their expiry times.
+    /// Checks all files, so that errors are reported before a connection is opened. Returns the expiry times of the
+    /// files.
     pub fn look(&self) -> Vec<Expiry> {
         let own = self.identity.as_ref().and_then(|identity| identity.expiry());
         let authorities = self.verifier.authorities.as_ref().and_then(Authorities::expiry);
@@ -109,7 +110,7 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// If either side rejects the other.
+    /// Returns an error if either side rejects the other.
     pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         host: Option<&str>,

@@ -25,7 +25,8 @@ pub fn tls_reason(error: &(dyn StdError + 'static)) -> Option<String> {
     }
     match error.source() {
         Some(source) => tls_reason(source),
-        // The HTTP/2 library keeps only the text of the error that ended a connection.
+        // The HTTP/2 library keeps only the text of the error that ended a connection, so the alert is recognised by
+        // its text.
         None => {
             let text = error.to_string();
             text.strip_prefix("received fatal alert: ").map(|name| {

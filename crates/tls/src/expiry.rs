@@ -48,7 +48,7 @@ fn not_after(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     time_of(&parsed.validity().not_after)
 }
 
-/// Converts a time. Returns `None` if it is not representable.
+/// Converts a time. Returns `None` if `SystemTime` cannot represent it.
 pub(crate) fn time_of(time: &ASN1Time) -> Option<SystemTime> {
     let secs = u64::try_from(time.timestamp()).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(secs))

@@ -40,7 +40,7 @@ impl Pair {
     ///
     /// # Errors
     ///
-    /// If the file is invalid.
+    /// Returns an error if the file is invalid.
     pub fn common_name(&self) -> Result<String, MaterialError> {
         let certificates = material::certificates(&self.cert)?;
         let names = certificates.first().and_then(Names::of);
@@ -114,7 +114,8 @@ impl ResolvesServerCert for Identity {
 
 impl ResolvesClientCert for Identity {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        // The authorities named by the server are ignored, because the server decides what it accepts.
+        // The authorities named by the server are ignored: the certificate is always presented, and the server decides
+        // whether to accept it.
         self.for_handshake()
     }
 

@@ -31,8 +31,8 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// Returns the error of a handshake. If this side refused the certificate, the error states that reason instead of
-    /// the library's.
+    /// Returns the error of a handshake. If this side refused the certificate, the error states the reason for the
+    /// refusal instead of the library's text.
     pub(crate) fn explain(&mut self, error: io::Error) -> io::Error {
         match self.refusal.take() {
             None => error,

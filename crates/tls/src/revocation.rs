@@ -53,7 +53,7 @@ impl Revocations {
         Self { path: path.to_owned(), listed }
     }
 
-    /// Reads the file if it has changed. Returns the time at which it becomes outdated, if known.
+    /// Reads the file if it has changed. Returns the time at which the first list becomes outdated, if known.
     pub(crate) fn expiry(&self) -> Option<Expiry> {
         // If the file was never readable, the error is logged when it causes a refused handshake.
         let not_after = self.current().ok()?.next_update?;

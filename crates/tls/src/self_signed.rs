@@ -42,7 +42,7 @@ pub enum SelfSignedError {
 ///
 /// # Errors
 ///
-/// If the validity period is zero, or the files cannot be written.
+/// Returns an error if the validity period is zero, or the files cannot be written.
 pub fn find_or_make(dir: &Path, hosts: &[&str], years: u32) -> Result<Pair, SelfSignedError> {
     let Some(validity) = YEAR.checked_mul(years).filter(|validity| !validity.is_zero()) else {
         return Err(SelfSignedError::Validity);

@@ -6,7 +6,7 @@
 //!
 //! # Not here
 //!
-//! The order of the suites. The server's own preference decides, as in Go.
+//! The order of the suites, which is the server's own preference, as in Go.
 
 use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
@@ -98,7 +98,7 @@ pub enum SuiteError {
     NoneForHttp2,
 }
 
-/// The selected TLS 1.2 suites. An empty selection stands for all supported suites.
+/// The selected TLS 1.2 suites. An empty selection means all supported suites.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suites {
     chosen: Vec<CipherSuite>,
@@ -110,7 +110,7 @@ impl Suites {
     ///
     /// # Errors
     ///
-    /// If a name is unknown, or its suite is not supported.
+    /// Returns an error if a name is unknown, or its suite is not supported.
     pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, SuiteError> {
         let mut suites = Self::default();
         for name in names {
@@ -130,7 +130,7 @@ impl Suites {
     ///
     /// # Errors
     ///
-    /// If suites were selected, but none of the suites that HTTP/2 requires.
+    /// Returns an error if suites were selected, but none of those that HTTP/2 requires.
     pub fn check_http2(&self, versions: Versions) -> Result<(), SuiteError> {
         let is_choice = self.are_named && versions.include(Version::Tls12);
         let demanded = HTTP2_SUITES.iter().any(|suite| self.chosen.contains(suite));

@@ -143,8 +143,8 @@ fn acceptor(pair: Pair, clients: Option<ClientCheck>) -> AcceptorSettings {
     AcceptorSettings { pair, protocols, clients, http2: true, endpoint: "client" }
 }
 
-/// Connects once and returns the result of each side. The server sends a byte, because a TLS 1.3 client detects that
-/// the server has refused it only when it reads.
+/// Connects once and returns the result of each side. The server sends a byte, because a TLS 1.3 client must read
+/// before it can detect that the server has refused its certificate.
 async fn handshake(
     acceptor: &Acceptor,
     connector: &Connector,

@@ -58,7 +58,7 @@ impl<T> Watched<T> {
     ///
     /// # Errors
     ///
-    /// If the files are invalid and have never been valid.
+    /// Returns an error if the files are invalid and have never been valid.
     pub(crate) fn get(
         &self,
         load: impl FnOnce() -> Result<T, MaterialError>,
@@ -133,7 +133,8 @@ impl<T> Watched<T> {
         let stamp = |path: &PathBuf| {
             let found = std::fs::metadata(path).ok()?;
             let age = now.duration_since(found.modified().ok()?);
-            // A timestamp in the future stems from another machine's clock, so the file counts as settled.
+            // A timestamp in the future comes from another machine's clock and does not show the file's age, so the
+            // file counts as settled.
             let is_settled = age.is_err() || age.is_ok_and(|age| age >= SETTLED_AFTER);
             is_settled.then(|| identity(&found))
         };
