@@ -32,8 +32,8 @@ use crate::heap::{self, HeapProfile, MEAN_BYTES, STACK_FRAMES_MAX};
 /// Whether allocations are sampled.
 static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
 
-/// The number of samples whose address maps to each slot. If the number is zero for an address, no sample has this
-/// address.
+/// The number of samples in each slot. An address maps to one slot; if the number in this slot is zero, no sample has
+/// the address.
 static FILTER: [AtomicU16; FILTER_PLACES] = [const { AtomicU16::new(0) }; FILTER_PLACES];
 const FILTER_PLACES: usize = 1 << 16;
 // A counter must not overflow even if all samples map to the same slot.
@@ -196,7 +196,7 @@ fn place(memory: *mut u8) -> usize {
     usize::try_from(place).expect("a remainder is less than its divisor")
 }
 
-/// Draws the number of bytes until the next sample, which is at least one. Its distribution makes every byte equally
+/// Draws the number of bytes until the next sample, at least 1, from a distribution that makes every byte equally
 /// likely to be sampled.
 fn draw(local: &Local) -> u64 {
     let mut random = SplitMix64::new(local.chance.get());

@@ -1,12 +1,12 @@
 //! The binaries of this process: their mappings, unwind tables and symbols.
 //!
-//! When a recording begins, they are read from `/proc/self/maps` and from the files listed there. The binary that the
-//! kernel provides (`[vdso]`) is read from memory. Only the required sections of a file are read, and symbols only when
-//! the profile is encoded.
+//! The binaries are read at the start of a recording, from `/proc/self/maps` and from the files listed there. The
+//! binary that the kernel provides (`[vdso]`) is read from memory. Only the required sections of a file are read, and
+//! symbols only when the profile is encoded.
 //!
 //! # Not here
 //!
-//! Binaries loaded during a recording, whose functions are shown by address.
+//! Binaries loaded during a recording: profiles show their functions only as addresses.
 
 use std::fs::{self, File};
 use std::io::{Cursor, Read, Seek, SeekFrom};
@@ -185,7 +185,7 @@ fn bias(file: &BinaryFile<'_>, mapping: &Mapping) -> Option<u64> {
     let wanted = mapping.file_offset;
     let segment = file.segments().find(|segment| {
         let (offset, size) = segment.file_range();
-        // A segment may begin in the middle of a page that it shares with the previous segment.
+        // A segment may begin in the middle of a page, but the mapping begins at the start of the page.
         let start = offset & !(PAGE_BYTES - 1);
         segment.permissions().executable() && (start..offset.saturating_add(size)).contains(&wanted)
     })?;

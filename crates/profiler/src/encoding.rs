@@ -29,7 +29,8 @@ pub(crate) struct Mapping {
     pub(crate) has_functions: bool,
 }
 
-/// A location in the code, with the ids of its mapping and function. An id of 0 means that there is none.
+/// A location in the code, with the ids of its mapping and function. An id of 0 means that the mapping or the function
+/// is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Location {
     pub(crate) mapping: u64,

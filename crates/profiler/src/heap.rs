@@ -43,7 +43,7 @@ struct Amount {
 }
 
 impl Amount {
-    /// Returns the amount that a sample of this size stands for.
+    /// Returns the amount that a sample of this size represents.
     fn of_sample(size: u64) -> Self {
         let size = size as f64;
         let objects = 1.0 / -(-size / MEAN_BYTES as f64).exp_m1();
@@ -98,13 +98,13 @@ pub(crate) fn begin() {
     heap().get_or_insert_default();
 }
 
-/// Stores a sample. Returns false if the sampled memory need not be looked up when it is freed. The caller's own
+/// Stores a sample. Returns whether [`remove`] must be called when the sampled memory is freed. The caller's own
 /// allocations must not be sampled.
 pub(crate) fn add(address: usize, size: u64, frames: &[u64]) -> bool {
     heap().as_mut().is_some_and(|heap| heap.add(address, size, frames))
 }
 
-/// Removes a sample before its memory is freed. Returns false if there is no sample at this address.
+/// Removes the sample at this address before its memory is freed. Returns whether there was one.
 pub(crate) fn remove(address: usize) -> bool {
     heap().as_mut().is_some_and(|heap| heap.remove(address))
 }

@@ -17,7 +17,7 @@ type Stack = (String, Vec<u64>);
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     stacks: HashMap<Stack, u64>,
-    /// The number of samples whose stacks exceeded the limit.
+    /// The number of samples that were dropped because the limit on stacks was reached.
     left_out: u64,
 }
 
@@ -34,7 +34,7 @@ impl Recording {
         }
     }
 
-    /// Returns the number of samples whose stacks exceeded the limit.
+    /// Returns the number of samples that were dropped because the limit on stacks was reached.
     pub(crate) const fn left_out(&self) -> u64 {
         self.left_out
     }

@@ -1,9 +1,9 @@
 //! The buffer between the signal handler and the recording.
 //!
 //! A sample is a few registers and a copy of the stack. The registers are stored in slots that consist of atomics. The
-//! stack copies are stored in an in-memory file with a section for each slot. Because the copies are written to a file,
-//! the kernel makes them. Only the kernel knows which part of a stack is readable. A slot is filled by one handler at a
-//! time, and emptied by the recording thread.
+//! stack copies are stored in an in-memory file with a section for each slot. The copies are written to a file so that
+//! the kernel makes them, because only the kernel knows which part of a stack is readable. A slot is filled by one
+//! handler at a time, and emptied by the recording thread.
 //!
 //! # Invariants
 //!

@@ -51,7 +51,8 @@ fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or_default()
 }
 
-/// The signal handler, which runs in the interrupted thread. The module header lists what it may do.
+/// The signal handler, which runs in the interrupted thread. The module header lists the operations that are allowed in
+/// it.
 extern "C" fn on_signal(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
     if !SAMPLE_BUFFER.is_open() || context.is_null() {
         return;
@@ -136,7 +137,7 @@ impl Timers {
     }
 
     /// Creates a timer for each of these threads without one, and deletes the timers of all other threads. Returns the
-    /// last error. A thread that has just ended is not an error.
+    /// last error. A thread that has just ended does not cause an error.
     pub(crate) fn cover(&mut self, threads: &[u32]) -> io::Result<()> {
         self.by_thread.retain(|thread, timer| {
             let stays = threads.contains(thread);
@@ -193,7 +194,7 @@ fn start(thread: u32, period: Duration) -> io::Result<libc::timer_t> {
         tv_nsec: period.subsec_nanos().into(),
     };
     let setting = libc::itimerspec { it_interval: interval, it_value: interval };
-    // SAFETY: the timer was created above, and the setting is initialized.
+    // SAFETY: the timer was created above, and the setting is initialised.
     let set = unsafe { libc::timer_settime(timer, 0, &raw const setting, std::ptr::null_mut()) };
     if set != 0 {
         let error = io::Error::last_os_error();

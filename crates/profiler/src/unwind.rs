@@ -38,7 +38,7 @@ mod machine {
     pub(super) const ADDRESS_MASK: u64 = u64::MAX;
 }
 
-/// Unwinds stacks, and reuses its memory between them.
+/// Unwinds one stack after another, reusing its memory.
 #[derive(Debug, Default)]
 pub(crate) struct Unwinder {
     context: UnwindContext<usize>,

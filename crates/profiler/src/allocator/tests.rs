@@ -14,7 +14,7 @@ fn heap_profile() -> HeapProfile {
     heap_now().expect("heap sampling is enabled")
 }
 
-/// Returns the objects and bytes, first allocated, then in use, of all stacks that contain this function.
+/// Returns sums over all stacks that contain this function: allocated objects and bytes, then objects and bytes in use.
 fn at(function: &str, profile: &HeapProfile) -> [i64; 4] {
     let read: Read = decode(&profile.encode(HeapView::InUse));
     let with_it =
