@@ -1,8 +1,9 @@
 //! The server side of a connection as a state machine: received bytes become events, and responses become bytes.
 //!
 //! The caller passes received bytes to [`Connection::next`] until it returns `None`, keeps the unprocessed bytes for
-//! the next read, and writes the [`Connection::output`] to the socket. Before it sends data, the caller calls
-//! [`Connection::room`]. When a service has read received data, the caller releases it ([`Connection::release`]).
+//! the next read, and writes the [`Connection::output`] to the socket. Before the caller sends data, it calls
+//! [`Connection::room`] to learn how much the client accepts. When a service has read received data, the caller
+//! releases it ([`Connection::release`]).
 //!
 //! # Invariants
 //!
@@ -13,8 +14,8 @@
 //!
 //! # Bound
 //!
-//! [`Limits`] bound the received part of a header block and, through the windows, the data of a stream. The replies to
-//! settings and pings are bounded by the output that the caller allows to accumulate before it stops reading.
+//! [`Limits`] bound the received part of a header block and, through the windows, the data of a stream. Replies to
+//! settings and pings accumulate in the output, so the caller bounds them by not reading while the output is long.
 
 mod event;
 mod limits;
@@ -44,7 +45,7 @@ use super::hpack::{Decoder, Encoder};
 /// The id of a stream.
 pub type StreamId = u32;
 
-/// The tag of a stream whose tag the caller has not set.
+/// The tag of a stream until the caller sets another tag.
 pub const NO_TAG: u32 = u32::MAX;
 
 /// The server side of a client's connection.
@@ -156,8 +157,8 @@ impl Connection {
         self.out.capacity()
     }
 
-    /// Halves the counts of idle frames and of requests that clients have cancelled. The caller calls this function at
-    /// regular intervals.
+    /// Halves the counts of idle frames and of requests that the client has cancelled. The caller calls this function
+    /// at regular intervals.
     pub fn forgive(&mut self) {
         self.given_up /= 2;
         self.idle_frames /= 2;

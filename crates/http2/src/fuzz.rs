@@ -27,8 +27,8 @@ pub fn connection(data: &[u8]) {
     check(pieces, bytes);
 }
 
-/// Checks that the events and the output do not depend on how the bytes are split, that the output is bounded by the
-/// input, and that it consists of valid frames.
+/// Checks that the events and the output do not depend on how the bytes are split, that the output consists of valid
+/// frames, and that its length is limited by the length of the input.
 pub(crate) fn check(pieces: &[u8], bytes: &[u8]) {
     let whole = run(&[], bytes, false);
     assert!(

@@ -25,8 +25,8 @@ pub struct Head {
 }
 
 impl Head {
-    /// Returns a value that depends only on this head. The first call creates the value. All calls must use the same
-    /// type.
+    /// Returns a value that `make` derives from this head. The first call stores the value, and later calls return it.
+    /// All calls must use the same type.
     pub fn derived<T: Any + Send + Sync>(&self, make: impl FnOnce(&Self) -> T) -> &T {
         let value = self.derived.get_or_init(|| Box::new(make(self)));
         value.downcast_ref().expect("all callers derive values of the same type")
@@ -80,7 +80,7 @@ impl Builder {
         }
     }
 
-    /// Adds a field. Returns whether it is valid.
+    /// Adds a field. Returns false if the field is invalid or violates the rules of HTTP.
     fn take(&mut self, field: &Field) -> bool {
         let Some(value) = &field.value else { return false };
         let once = |place: &mut Option<HeaderValue>| place.replace(value.clone()).is_none();

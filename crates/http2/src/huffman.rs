@@ -58,7 +58,7 @@ const fn tables() -> Tables {
         code <<= 1;
         codes[length] = Codes { first: code, start: placed, count: 0 };
         let mut symbol = 0_usize;
-        // The end marker is the last code and stands for no byte.
+        // The end marker is the last code and does not represent a byte.
         while symbol < 256 {
             if LENGTHS[symbol] as usize == length {
                 let byte = symbol.to_le_bytes()[0];

@@ -58,7 +58,7 @@ pub enum Event<'a> {
         /// The tag of the stream.
         tag: u32,
     },
-    /// A ping, which [`Connection::pong`] answers.
+    /// A ping. The caller answers it with [`Connection::pong`].
     Ping {
         /// The payload of the ping.
         payload: [u8; 8],

@@ -13,7 +13,7 @@ use super::{Connection, Event, NO_TAG, StreamId, Violation, is_itself, without_p
 use crate::frame::{Code, Header, flag};
 use crate::head::{Builder, Fault, Head};
 
-/// A header block whose frames are incomplete.
+/// A header block whose last frame has not arrived.
 #[derive(Debug)]
 pub(super) struct OpenBlock {
     pub(super) stream: StreamId,

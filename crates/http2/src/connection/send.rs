@@ -57,7 +57,8 @@ impl Connection {
     }
 
     /// Sends the complete response to a successful unary gRPC call, if it fits into the client's windows and one frame.
-    /// The message includes its length prefix. Returns whether the response was sent or the stream has been reset.
+    /// The message includes its length prefix. Returns false if the response does not fit; true if it was sent, or if
+    /// it is not needed because the stream has been reset.
     #[must_use]
     pub fn reply(&mut self, id: StreamId, message: &[u8]) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return true };
@@ -160,7 +161,7 @@ impl Connection {
         self.put_go_away(self.last_stream, Code::NO_ERROR, b"");
     }
 
-    /// Sends a GOAWAY frame with the reason why the caller closes the connection immediately.
+    /// Sends a GOAWAY frame with an error code and the reason. The caller then closes the connection immediately.
     pub fn close(&mut self, code: Code, reason: &[u8]) {
         self.open_block = None;
         self.put_go_away(self.last_stream, code, reason);

@@ -74,7 +74,7 @@ impl Connection {
 
     /// Ends a stream because of a client error.
     ///
-    /// The error counts like a reset by the client, because both make the server start a request and drop it.
+    /// The error is counted like a reset by the client, because both make the server start a request and then drop it.
     pub(super) fn fail<'a>(
         &mut self,
         id: StreamId,

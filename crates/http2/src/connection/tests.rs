@@ -19,7 +19,7 @@ const LIMITS: Limits = Limits {
     given_up_max: 10,
 };
 
-/// `:method: POST`, `:scheme: http`, `:path: /x`.
+/// The encoded header fields `:method: POST`, `:scheme: http` and `:path: /x`.
 const POST: &[u8] = b"\x83\x86\x04\x02/x";
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -86,7 +86,7 @@ fn receive(connection: &mut Connection, bytes: &[u8]) -> Result<Vec<String>, Vio
     Ok(events)
 }
 
-/// Takes the output as frames, each with its kind, flags, stream and payload.
+/// Removes the output and returns its frames, each as kind, flags, stream and payload.
 fn sent(connection: &mut Connection) -> Vec<(u8, u8, u32, Vec<u8>)> {
     let output = connection.output().to_vec();
     connection.wrote(output.len());

@@ -11,8 +11,8 @@ fn wide() -> Connection {
     open_with(Limits { streams_max: 1000, ..LIMITS })
 }
 
-/// Opens streams and provokes an error on each until the connection ends. Returns the number of streams before the
-/// last, and the error code of the connection.
+/// Opens streams and provokes an error on each until the connection ends. Returns the number of streams whose errors
+/// the connection tolerated, and the error code with which it ended.
 fn provoke(error: impl Fn(u32) -> Vec<u8>) -> (usize, Code) {
     let mut connection = wide();
     for (count, stream) in (1..1000).step_by(2).enumerate() {
@@ -112,7 +112,7 @@ fn the_number_of_remembered_resets_is_bounded() {
     }
     assert_eq!(connection.reset.len(), RESET_KEPT_MAX);
     assert_eq!(connection.stream_count(), 0);
-    // The connection has forgotten the first reset. It therefore ignores frames on all closed streams.
+    // The connection no longer knows that it reset the first stream, so it ignores frames on every closed stream.
     assert!(receive(&mut connection, &frame(DATA, 0, 1, b"late")).unwrap().is_empty());
 }
 

@@ -14,7 +14,7 @@ fn reset_by(frames: &[Vec<u8>]) -> Option<(u32, u32)> {
     reset_of(&mut connection)
 }
 
-/// Returns whether these frames cause no error.
+/// Returns whether the connection accepts these frames without an error.
 fn accepts(frames: &[Vec<u8>]) -> bool {
     let mut connection = open();
     let is_accepted = receive(&mut connection, &frames.concat()).is_ok();
