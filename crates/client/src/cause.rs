@@ -1,5 +1,5 @@
-//! Explains why an endpoint was not reached, with the error texts of Go's libraries, because users
-//! search for these texts.
+//! Explains why an endpoint could not be reached, with the error texts of Go's libraries, because users search for
+//! these texts.
 //!
 //! Known errors are reported with Go's text. Other errors keep their own text.
 

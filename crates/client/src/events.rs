@@ -72,8 +72,8 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Returns the next response, including responses to creation and cancellation, opening as many streams as needed.
-    /// The error is the reason why the watch ended. This method is cancel-safe.
+    /// Returns the next response, including the responses to creation and cancellation. Opens as many streams as
+    /// necessary. The error is the reason why the watch ended. This method is cancel-safe.
     pub async fn next(&mut self) -> Result<WatchResponse, Status> {
         loop {
             let status = match self.try_next().await {
@@ -142,7 +142,8 @@ impl<'a> Events<'a> {
 impl Stream {
     fn ask_progress(&self) {
         let union = RequestUnion::ProgressRequest(WatchProgressRequest {});
-        // If the queue is full, a progress request is already queued. If it is closed, the next call returns the error.
+        // If the queue is full, a progress request is already queued. If it is closed, the next call of `Events::next`
+        // returns the error.
         drop(self.requests.try_send(WatchRequest { request_union: Some(union) }));
     }
 }
@@ -173,7 +174,7 @@ async fn open(
     }
 }
 
-/// Returns the reason why the server ended a watch, in the words of etcd's client.
+/// Returns the reason why the server ended a watch, worded as in etcd's client.
 #[must_use]
 pub fn cancel_text(response: &WatchResponse) -> String {
     if response.compact_revision != 0 {

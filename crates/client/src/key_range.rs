@@ -1,4 +1,4 @@
-//! Key ranges in commands.
+//! The key ranges that commands specify.
 
 /// A single key, or all keys from `key` up to but excluding `end`. An `end` of `\0` means that the
 /// range has no end.

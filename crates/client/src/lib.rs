@@ -3,7 +3,7 @@
 //!
 //! A call tries one endpoint after another until a server sends its first frame (HTTP/2's SETTINGS) or the timeout
 //! expires. A call without a timeout waits indefinitely for the client's first connection. The request is not sent
-//! before that frame arrives, so any request can be retried on another connection if the connection fails earlier. A
+//! before that frame arrives, so if the connection fails earlier, any request can be retried on another connection. A
 //! request that has been sent is sent again only if it is read-only. After a failure, the next endpoint is tried first
 //! and the failed endpoint last.
 //!
@@ -79,7 +79,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Creates limits from sizes in bytes. Zero stands for the default.
+    /// Creates limits from sizes in bytes. Zero means the default.
     pub fn new(send_bytes: usize, receive_bytes: usize) -> Result<Self, Failure> {
         if receive_bytes > 0 && receive_bytes < send_bytes {
             let text = format!(
@@ -190,14 +190,14 @@ struct Target {
 /// The reason why there is no connection.
 #[derive(Debug)]
 enum Unconnected {
-    /// The connection failed. The text is in the words of Go's libraries.
+    /// The connection failed. The text is worded as in Go's libraries.
     Failed(String),
     /// The server accepted the connection but did not send its first frame.
     Silent,
 }
 
 impl Client {
-    /// Prepares a client. It does not connect before the first call or login.
+    /// Creates a client, which does not connect before its first call or login.
     pub fn new(
         endpoints: Vec<String>,
         transport: &Transport,
@@ -233,8 +233,8 @@ impl Client {
             let bad_endpoint =
                 |error: InvalidUri| Failure::bad_args(format!("bad endpoint {text}: {error}"));
             let origin: Uri = format!("{scheme}://{authority}").parse().map_err(bad_endpoint)?;
-            // The connector handles TLS. With "https" here, tonic would refuse to connect if tonic's own TLS is
-            // compiled in, which any crate of the workspace can cause.
+            // The connector handles TLS. With "https" here, tonic would refuse to connect in builds that include
+            // tonic's own TLS, which any crate of the workspace can enable.
             let target: Uri = format!("http://{authority}").parse().map_err(bad_endpoint)?;
             let connector = ChannelConnector::new(place, tls);
             let mut endpoint = Endpoint::from(target)
@@ -365,8 +365,8 @@ impl Client {
         Ok(reply.into_inner().expect("a successful attempt has stored its reply"))
     }
 
-    /// Repeats a call's attempts until one succeeds or the call must not be repeated. Unlike [`Client::call`], this is
-    /// compiled once and not for each method of the API.
+    /// Repeats a call's attempts until one succeeds or the call must not be repeated. Unlike [`Client::call`], this
+    /// function is compiled only once, not for each method of the API.
     async fn repeat_attempts<'a>(
         &self,
         timeout: Option<Duration>,
@@ -616,7 +616,7 @@ impl Address {
 /// unknown or cancelled, although the real cause is a failed connection or an expired timeout.
 #[must_use]
 pub fn as_grpc_go(status: Status) -> Status {
-    // grpc-go treats every response like a response on a stream.
+    // When grpc-go reads a response, it uses the error texts for streams, even in a unary call.
     let Some(error) = status.source() else { return in_grpc_gos_words(status, Kind::ServerStream) };
     if is_timeout(error) {
         return Status::deadline_exceeded("context deadline exceeded");

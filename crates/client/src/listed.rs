@@ -15,7 +15,7 @@ use crate::Address;
 use crate::failure::Failure;
 use crate::transport::Transport;
 
-/// All client URLs of a member lack TLS, so no credentials are sent to them.
+/// None of a member's client URLs uses TLS, so the client sends no credentials to the member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the client URL {url} does not use TLS, but the configured endpoints do, so the credentials are not sent to it. \
@@ -32,7 +32,7 @@ impl From<Plaintext> for Failure {
     }
 }
 
-/// Returns the listed client URLs of a member to which a client of the configured endpoints may send credentials.
+/// Returns the client URLs listed for a member to which a client with the configured endpoints may send credentials.
 /// Returns an error if the member has URLs, but none of them may be used.
 pub fn for_credentials(
     configured: &[String],
@@ -48,7 +48,7 @@ pub fn for_credentials(
 }
 
 fn may_receive(url: &str, configured: &[String], transport: &Transport) -> bool {
-    // No client connects to an invalid URL, so it is passed on, and the client reports the error.
+    // An invalid URL is allowed here, because a client that tries to use it reports the error without connecting.
     let Ok(listed) = Address::of(url, transport) else { return true };
     if listed.is_secured || matches!(listed.place, Place::File(_)) {
         return true;

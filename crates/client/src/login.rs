@@ -24,8 +24,8 @@ const INVALID: &str = "etcdserver: invalid auth token";
 const OLD: &str = "etcdserver: revision of auth store is old";
 
 impl Client {
-    /// Logs in if there are credentials, within the time limit of a connection. If authentication is disabled,
-    /// the client continues without a token.
+    /// Logs in if there are credentials, within the time limit for connecting. If authentication is disabled, the
+    /// client continues without a token.
     pub async fn log_in(&self) -> Result<(), Status> {
         let deadline = self.dial_timeout.map(|timeout| Instant::now() + timeout);
         let fetching = within(deadline, self.fetch_token(deadline)).await;
@@ -39,8 +39,8 @@ impl Client {
         Ok(self)
     }
 
-    /// Returns a request that opens a stream, with a new token, because a stream may be opened long after the last
-    /// call.
+    /// Returns a request that opens a stream. The request has a new token, because a stream may be opened long after
+    /// the last call.
     pub async fn stream_request<T>(&self, message: T) -> Result<Request<T>, Status> {
         self.log_in().await?;
         Ok(self.signed(message))
@@ -66,7 +66,8 @@ impl Client {
             // The client cannot renew a token that the user has provided.
             (Credentials::Token(_), _) => false,
             (Credentials::Login { .. }, NO_TOKEN | INVALID | OLD) => true,
-            // Without a token, a client certificate identifies the user, so the next attempt may succeed.
+            // Without a token, a client certificate identifies the user. A concurrent change to the users can cause
+            // this error, so the next attempt may succeed.
             (Credentials::None, INVALID | OLD) => true,
             (Credentials::Login { .. } | Credentials::None, _) => false,
         };
