@@ -1,8 +1,8 @@
-//! The command tree: the name, arguments and run function of each command, and the lookup of the command for a command
-//! line.
+//! The command tree: the name, arguments and run function of each command, and a function that finds the command that a
+//! command line names.
 //!
 //! A name may be abbreviated if the abbreviation is unambiguous (`mem li`). An unknown word at the top level is an
-//! error; an unknown word below a group prints the group's help, as in etcd's tools.
+//! error; an unknown word after the name of a group prints the group's help, as in etcd's tools.
 
 use crate::flags::{Flag, Kind};
 
@@ -17,12 +17,12 @@ pub struct Command<R: 'static> {
     pub long: &'static str,
     /// Example lines for the command's help.
     pub example: &'static str,
-    /// Example lines shown only when the tool is called by its own name, for commands whose help in etcd's tool has no
-    /// examples.
+    /// Example lines for a command whose help in etcd's tool has no examples. They are shown only when the tool is
+    /// called by its own name.
     pub own_example: &'static str,
     /// The heading under which the parent command lists this command.
     pub group: Option<&'static str>,
-    /// The headings in the list of the command's children, in order.
+    /// The headings of the list of subcommands, in order.
     pub groups: &'static [&'static str],
     /// The command's own flags.
     pub flags: &'static [Flag],
@@ -32,7 +32,7 @@ pub struct Command<R: 'static> {
     pub hidden: &'static [Flag],
     /// The subcommands, sorted by name.
     pub children: &'static [&'static Self],
-    /// Whether the command needs no server. Such a command ignores the environment variables.
+    /// Whether the command works without a server. Such a command ignores the environment variables.
     pub is_local: bool,
     /// The exit code for an invalid command line of this command or one of its subcommands, if it differs from the
     /// tool's usual code.
@@ -87,13 +87,14 @@ impl<R> Command<R> {
         exact.or(only).copied()
     }
 
-    /// Returns the error text for a word that is not a child of this command, which is the root of `program`.
+    /// Returns the error text for a top-level word that is not a command. `self` is the root of `program`'s command
+    /// tree.
     #[must_use]
     pub fn unknown(&self, program: &str, word: &str) -> String {
         let mut text = format!("unknown command \"{word}\" for \"{program}\"");
         let close = |child: &&&Self| {
             let name = child.name();
-            // Our own commands are suggested only for close matches, so that suggestions are otherwise the same as
+            // Our own commands are suggested only for close matches, so that in all other cases the suggestions are
             // etcd's.
             let distance_max = if child.is_own { 1 } else { 2 };
             edit_distance(word, name) <= distance_max || name.starts_with(&word.to_lowercase())
@@ -121,7 +122,7 @@ impl<R> Found<R> {
     ///
     /// # Panics
     ///
-    /// Never, because the path of a found command is not empty.
+    /// Never panics, because the path of a found command is not empty.
     #[must_use]
     pub fn command(&self) -> &'static Command<R> {
         self.path.last().expect("a path begins with the root")

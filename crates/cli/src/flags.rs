@@ -1,4 +1,4 @@
-//! The grammar of flags, which is the grammar of pflag, because `etcdctl` and `etcdutl` use pflag.
+//! The grammar of flags. It is the same as pflag's, because `etcdctl` and `etcdutl` use pflag.
 //!
 //! Flags and arguments may be mixed. `--` marks the end of the flags. `--name value` and `--name=value` are equivalent,
 //! except that a boolean takes a value only after `=`. One-letter flags can be combined. Error messages are
@@ -110,7 +110,7 @@ fn parse_bool(value: &str) -> Result<bool, String> {
 pub enum FlagError {
     /// The user requested help.
     Help,
-    /// The error, in pflag's words.
+    /// The error, worded as in pflag.
     Wrong(String),
 }
 

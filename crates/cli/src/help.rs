@@ -4,7 +4,7 @@ use crate::command::{Command, Found};
 use crate::flags::{Flag, Kind};
 use crate::gotext::{duration, parse_duration, quote};
 
-/// The first word of the command name if a tool is called by its own name.
+/// The first word of a tool's own name, such as `quorate ctl`, as opposed to the name of etcd's tool.
 const OWN: &str = "quorate";
 
 /// The minimum width of the column with command names.

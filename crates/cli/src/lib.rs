@@ -1,5 +1,5 @@
 //! Command lines in the style of etcd's tools: the grammar of flags, the command tree, help texts, tables, log lines,
-//! and the start of a tool.
+//! and tool startup.
 //!
 //! `etcdctl` and `etcdutl` use the same libraries (pflag, cobra), so both have the same grammar, the same help layout
 //! and the same error texts, which scripts and users rely on. A tool declares its commands as constants. `R` is the

@@ -12,7 +12,7 @@ use crate::help::shown_default;
 
 pub use self::roff::Page;
 
-/// A program, and the texts of its manual that its command tree does not contain.
+/// A program, and the manual texts that are not in its command tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Manual<R: 'static> {
     /// The name of the page, for example `quorate-ctl`.
@@ -41,7 +41,7 @@ struct Leaf<R: 'static> {
 }
 
 impl<R> Leaf<R> {
-    /// Returns the command line with its arguments.
+    /// Returns the usage line: the program, the groups, the command, and placeholders for its arguments.
     fn usage(&self, program: &str) -> String {
         let [_, groups @ .., last] = &self.found.path[..] else { return program.to_owned() };
         let groups = groups.iter().map(|group| group.name());
@@ -61,7 +61,7 @@ impl<R> Leaf<R> {
 }
 
 impl<R> Manual<R> {
-    /// Returns all commands that can be run, in help-list order.
+    /// Returns all commands that can be run, in the order of the help text.
     fn leaves(&self) -> Vec<Leaf<R>> {
         let mut leaves = Vec::new();
         gather(&mut vec![self.root], &mut leaves);

@@ -84,7 +84,7 @@ pub fn begin<R: Copy>(
 const SERVER: Names = Names { of_etcd: "etcd", own: "quorate" };
 
 impl Names {
-    /// Returns the name of a program that was started by this path.
+    /// Returns the name of the program that was started with this path.
     fn for_path(self, path: Option<&OsString>) -> &'static str {
         match path.map(Path::new).and_then(Path::file_name) {
             Some(name) if name == self.of_etcd => self.of_etcd,
@@ -124,7 +124,7 @@ pub fn begin_of_server<R: Copy>(
 /// Ends the process with `code`. For [`BROKEN_PIPE`], ends it with SIGPIPE, as is usual for a tool in a pipe.
 pub fn end(code: u8) -> ExitCode {
     if code == BROKEN_PIPE {
-        // If the signal does not end the process, the process exits with the code that has the same meaning.
+        // If the signal does not end the process, the process exits with the code that a shell reports for the signal.
         drop(signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE));
     }
     ExitCode::from(code)

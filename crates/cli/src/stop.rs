@@ -1,7 +1,7 @@
 //! Ends a server program on SIGTERM or SIGINT, after a final action.
 //!
-//! The signal itself ends the program, so that the parent process finds it in the exit status. As process 1, the
-//! program exits with code 0 instead, because the kernel does not allow an uncaught signal to end process 1.
+//! The signal itself ends the program, so that the exit status tells the parent process which signal it was. As process
+//! 1, the program exits with code 0 instead, because the kernel does not allow an uncaught signal to end process 1.
 
 use std::io;
 
