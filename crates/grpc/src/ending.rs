@@ -44,7 +44,7 @@ impl Ending {
         matches!(self, Self::Open)
     }
 
-    /// Returns the next frame after the last message.
+    /// Returns the last frame once all messages have been sent, then `None`.
     pub fn poll_frame(&mut self) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let status = match self {
             Self::Open => return Poll::Pending,

@@ -46,7 +46,7 @@ pub fn message_head(len: usize) -> Result<[u8; HEAD_BYTES], Status> {
 ///
 /// # Panics
 ///
-/// If the message is longer than 2 GiB. No message of a member is that long.
+/// Panics if the message is longer than 2 GiB. Members never send a message of this length.
 #[must_use]
 pub fn framed(message: &impl Message) -> Bytes {
     let len = message.encoded_len();
@@ -60,7 +60,7 @@ pub fn framed(message: &impl Message) -> Bytes {
 ///
 /// # Panics
 ///
-/// Under the same condition as [`framed`].
+/// Panics if the message is longer than 2 GiB, like [`framed`].
 #[must_use]
 pub fn with_head(message: &[u8]) -> Bytes {
     let head = message_head(message.len()).expect(NOT_TOO_LONG);
@@ -70,7 +70,7 @@ pub fn with_head(message: &[u8]) -> Bytes {
     chunk.freeze()
 }
 
-/// The reason why the prefix of a member's message can always be written.
+/// The panic text of [`framed`] and [`with_head`].
 const NOT_TOO_LONG: &str = "no message from a member is longer than 2 GiB";
 
 /// Fills in the prefix of a message that was encoded after [`HEAD_BYTES`] reserved bytes.
@@ -114,7 +114,7 @@ pub struct Follower {
 /// Counts of the data passed to a [`Follower`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Number of messages whose prefixes were completed.
+    /// Number of messages whose prefix ends in this data.
     pub messages: u64,
     /// Number of message bytes, without prefixes.
     pub bytes: u64,
@@ -123,7 +123,7 @@ pub struct Passed {
 impl Follower {
     /// Processes the next bytes, and counts the messages and message bytes in them.
     pub fn pass(&mut self, mut bytes: &[u8]) -> Passed {
-        // A piece is usually exactly one message.
+        // Fast path: a piece usually contains exactly one message.
         if self.missing == 0
             && self.head_passed == 0
             && let Some(length) = whole_message(bytes)

@@ -1,7 +1,8 @@
 //! Checks the headers of a request before anything else is processed, as grpc-go's server does.
 //!
-//! A request may fail several checks. Therefore the checks have grpc-go's codes, texts and order: host, content type,
-//! values with a fixed format, method, remaining time.
+//! A request that fails several checks is refused with the error of the first failed check. Therefore not only the
+//! codes and texts but also the order of the checks are grpc-go's: host, content type, values with a fixed format,
+//! method, remaining time.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use quorate_gotext::quote::go_quote_bytes;
 
 use crate::methods::{Kind, Route, Service, route};
 
-// Names of headers that are looked up in each request. They are constants because strings would be parsed each time.
+// Names of headers that are looked up in each request. They are constants because a string would be parsed at each
+// lookup.
 
 /// The header by which a client requires that the member has a leader.
 pub const HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");

@@ -4,7 +4,7 @@
 
 use quorate_gotext::quote::go_quote_bytes;
 
-/// Audit log name of a peer-port request for a member's whole state.
+/// The name in the audit log of a request to the peer port for a member's whole state.
 pub const IMAGE_METHOD: &str = "/quorate.Peer/Image";
 
 /// Which sides of a call send a stream of messages.
@@ -53,7 +53,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Returns the names of the methods with the metric labels of their kinds.
+    /// Returns the name of each method, and the metric label of its kind.
     #[must_use]
     pub fn labels(&self) -> Vec<(&'static str, &'static str)> {
         self.methods.iter().map(|method| (method.name, method.kind.label())).collect()
@@ -212,11 +212,11 @@ impl Route<'_> {
     }
 }
 
-/// Returns the method with this path. In a constant, an unknown path fails to compile.
+/// Returns the method with this path. If the result initialises a constant, an unknown path is a compile error.
 ///
 /// # Panics
 ///
-/// If no method has this path.
+/// Panics if no method has this path.
 #[must_use]
 pub const fn named(path: &str) -> &'static Method {
     let mut at = 0;

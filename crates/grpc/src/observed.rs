@@ -29,7 +29,7 @@ const NO_STATUS: (Code, &str) =
 #[expect(missing_debug_implementations, reason = "a body in progress has no useful debug output")]
 pub struct Observed<O: Observer> {
     inner: Body,
-    /// `None` after the end is reported.
+    /// `None` once the end has been reported.
     observer: Option<O>,
 }
 

@@ -35,7 +35,8 @@ pub fn in_grpc_gos_words(status: Status, kind: Kind) -> Status {
 }
 
 fn refusal_of_a_message(text: &str, is_unary: bool) -> Option<Status> {
-    // grpc-go returns the error for the end of a unary call's body unchanged.
+    // If the body of a unary call ends early, grpc-go returns a plain read error, which clients receive with the code
+    // Unknown.
     let ended = |text: &str| if is_unary { Status::unknown(text) } else { Status::internal(text) };
     if text == "Unexpected EOF decoding stream." {
         return Some(ended("unexpected EOF"));
