@@ -29,7 +29,7 @@ pub fn body(data: &[u8]) {
     }
 }
 
-/// Returns the values of a body that arrives in pieces, and the error that ends them.
+/// Returns the values of a body that arrives in pieces, and the error after the last value, if there is one.
 fn values(body: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<String>) {
     let (mut values, mut found) = (Values::default(), Vec::new());
     for bytes in body.chunks(piece) {

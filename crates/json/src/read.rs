@@ -290,7 +290,7 @@ impl<'a> Reader<'a> {
         self.syntax(start, &format!("unexpected token {raw}"))
     }
 
-    /// Returns the next value, which must be neither an array nor an object, as written.
+    /// Returns the next value as written. The value must not be an array or an object.
     fn raw(&mut self) -> Cow<'a, str> {
         /// Maximum length of a value in an error, in bytes. Longer values are truncated.
         const QUOTED_BYTES_MAX: usize = 256;

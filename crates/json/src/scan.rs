@@ -62,7 +62,7 @@ enum State {
     Exponent,
     ExponentSign,
     ExponentDigits,
-    /// The rest of a literal, with the error text for each position.
+    /// The remaining letters of `true`, `false` or `null`, with the error text for each position.
     Word(&'static [u8], &'static [&'static str]),
 }
 
@@ -73,7 +73,7 @@ enum Step {
     On,
     /// The byte is the last byte of the value.
     Last,
-    /// The value, which is a number, ended before the byte.
+    /// The value is a number that ended before this byte.
     Past,
 }
 
@@ -140,7 +140,7 @@ impl Values {
             let step = self.step(byte)?;
             self.scanned += usize::from(step != Step::Past);
             if !self.has_begun {
-                // These bytes are white space between values.
+                // The scanned bytes are white space between values.
                 self.waiting.advance(self.scanned);
                 self.scanned = 0;
             } else if step != Step::On {
@@ -150,8 +150,8 @@ impl Values {
         Ok(None)
     }
 
-    /// Ends the body. Returns the last value if it is a number, because only the end of the body shows that the number
-    /// is complete.
+    /// Ends the body. If the last value is a number, returns it: [`Self::next_value`] has not returned it, because only
+    /// the end of the body shows that the number is complete.
     pub fn finish(&mut self) -> Result<Option<Bytes>, SyntaxError> {
         if !self.has_begun {
             return Ok(None);
@@ -322,7 +322,8 @@ impl Values {
 mod tests {
     use super::*;
 
-    /// Returns the values of a body that arrives in pieces of this size, and the error that follows them, if any.
+    /// Returns the values of a body that arrives in pieces of this size, and the error after the last value, if there
+    /// is one.
     fn values(body: &[u8], piece: usize) -> (Vec<String>, Option<String>) {
         let (mut values, mut found) = (Values::default(), Vec::new());
         let text = |value: Bytes| String::from_utf8_lossy(&value).into_owned();

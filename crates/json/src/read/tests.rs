@@ -3,8 +3,7 @@
 use super::*;
 use crate::Conversion;
 
-/// Converts a request to the wire format. The method belongs to the KV service unless this function lists another
-/// service for it.
+/// Converts a request to the wire format. A method that is not listed here belongs to the KV service.
 fn request(method: &str, json: &str) -> Result<Vec<u8>, String> {
     let service = match method {
         "Watch" => "etcdserverpb.Watch",
@@ -123,7 +122,7 @@ fn repeated_nested_and_oneof_fields_are_converted() {
     let create = [&b"\x0a"[..], &length(4), b"\x28\x00\x28\x01"].concat();
     check("Watch", r#"{"create_request":{"filters":["NOPUT",1]}}"#, &create);
     check("Watch", r#"{"progress_request":{}}"#, &[&b"\x1a"[..], &length(0)].concat());
-    // The format in which Go encodes its own structures.
+    // `encoding/json` writes a `oneof` like this, with the names of Go's fields. They are unknown fields here.
     check(
         "Txn",
         r#"{"success":[{"Request":{"RequestPut":{}}}]}"#,
