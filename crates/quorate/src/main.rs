@@ -2,8 +2,8 @@
 //!
 //! A link named `etcdctl` or `etcdutl` runs the tool of that name. Otherwise the first argument may name a program
 //! (`ctl`, `utl`, `bench`, `console`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` are equivalent to the
-//! flags with these names. Any other first argument that is not a flag is refused. Everything else is the server's
-//! command line. A link named `etcd` accepts only etcd's subcommands (`gateway`, `grpc-proxy`).
+//! flags with these names. Any other first argument that is not a flag is refused. In all other cases the arguments are
+//! the server's command line. A link named `etcd` accepts only etcd's subcommands (`gateway`, `grpc-proxy`).
 
 mod manual;
 
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Opens a snapshot or backend file for the client tool, with the code of the offline tool.
+/// Opens a snapshot or backend file for the client tool, using the offline tool's code.
 fn open_keyspace(path: &Path) -> Result<quorate_ctl::Ranges, String> {
     let file = quorate_utl::KeyspaceFile::open(path).map_err(|error| error.to_string())?;
     Ok(Box::new(move |request| file.range(request).map_err(|error| error.to_string())))

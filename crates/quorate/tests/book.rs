@@ -213,7 +213,7 @@ fn flags_and_commands_in_the_pages_exist() {
             text.split(|c| !is_part(c)).filter(|word| word.starts_with("--") && word.len() > 3)
         {
             let known = flags.contains(&format!("`{word}`")) || tools.contains(&format!("`{word}"));
-            // These flags belong to the repository tasks or to the server itself.
+            // These flags belong to `cargo xtask` or to the server itself.
             let of_others = ["--long", "--seconds", "--seeds", "--version"].contains(&word);
             assert!(known || of_others, "{page}: unknown flag {word}");
         }

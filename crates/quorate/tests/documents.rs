@@ -102,8 +102,8 @@ fn the_readme_lists_exactly_the_missing_commands() {
     }
 }
 
-/// `SECURITY.md` must list the tokens and watches that outlive a revocation, because operators do not expect any to.
-/// `tests/tests/blackbox/auth.rs` tests the behaviour.
+/// `SECURITY.md` must list the tokens and watches that outlive a revocation, because operators expect that a revocation
+/// ends all of them. `tests/tests/blackbox/auth.rs` tests the behaviour.
 #[test]
 fn security_md_states_which_tokens_and_watches_outlive_a_revocation() {
     let page = document("SECURITY.md");

@@ -1,4 +1,4 @@
-//! Tests the words that the program accepts as its first argument: help, version, and errors for other words.
+//! Tests words as the first argument of the program: `help`, `version`, and unknown words, which are refused.
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
