@@ -6,11 +6,11 @@
 //!
 //! # Invariants
 //!
-//! * Only one CPU profile is taken at a time, for at most [`PROFILE_SECONDS_MAX`]. Profiling ends when its client
-//!   disconnects.
+//! * Only one CPU profile is taken at a time, for at most [`PROFILE_SECONDS_MAX`]. Profiling ends if the requesting
+//!   client disconnects.
 //! * Only one request for symbols, threads or the heap runs at a time. Further requests wait until that request has
 //!   ended.
-//! * A heap profile over a period has the same maximum duration, and also ends when its client disconnects.
+//! * A heap profile over a period has the same maximum duration, and also ends if the requesting client disconnects.
 //!
 //! # Not here
 //!
@@ -253,7 +253,7 @@ fn seconds_between(query: Option<&str>) -> Result<Option<u64>, String> {
     }
 }
 
-/// Waits for this time, or until the client disconnects.
+/// Waits for this duration, or until the client disconnects.
 async fn wait<B>(request: &Request<B>, seconds: u64) {
     if let Some(client) = request.extensions().get::<EndsWithClient>() {
         client.ask();

@@ -82,7 +82,7 @@ pub fn refuse_without_host<B>(request: &Request<B>) -> Option<Reply> {
     Some(reply)
 }
 
-/// Returns a JSON string, escaped as by Go's encoder, which also escapes HTML.
+/// Encodes a JSON string like Go's encoder, which also escapes HTML characters.
 pub fn json(text: &str) -> String {
     let plain = serde_json::Value::from(text).to_string();
     plain.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")

@@ -1,8 +1,8 @@
 //! Reads request bodies that do not affect the response, and short request bodies that do.
 //!
-//! A client may lose a response that is sent before its request is complete. Over HTTP/1, the connection is closed
-//! after the response, and data that arrives afterwards resets it. Over HTTP/2, some clients do not support early
-//! responses. Therefore the body is read and discarded first, unless it is very long or slow.
+//! A client may lose a response that is sent before its request is complete. Over HTTP/1, the server closes the
+//! connection after the response, and the kernel resets it if more data arrives. Over HTTP/2, some clients do not
+//! support early responses. Therefore the body is read and discarded first, unless it is very long or slow.
 
 use std::time::Duration;
 
