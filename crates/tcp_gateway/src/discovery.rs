@@ -15,7 +15,7 @@ use crate::dial::{address, connect};
 /// The discovery settings.
 #[derive(Clone, Debug)]
 pub struct Discovery {
-    /// The domain. If it is empty, no members are found.
+    /// The domain to look up. If it is empty, no members are found.
     pub domain: String,
     /// The suffix of the SRV service name, as in etcd.
     pub service: String,
@@ -46,7 +46,7 @@ impl Discovered {
 /// The reason why no members were found. The texts are etcd's.
 #[derive(Debug, Error)]
 pub enum DiscoveryError {
-    /// Both lookups failed. Contains the two errors.
+    /// The lookups of members with and without TLS both failed. Contains the error of each.
     #[error("dns lookup errors: {0} and {1}")]
     Lookup(String, String),
     /// The file with trusted authorities cannot be used.
