@@ -77,7 +77,7 @@ impl<'a> Fields<'a> {
         Self { rest: message }
     }
 
-    /// Returns the bytes not yet decoded. The bytes consumed between two calls are the encoded
+    /// Returns the bytes not yet decoded. The bytes that an iteration step removes from the result are the encoded
     /// field.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {

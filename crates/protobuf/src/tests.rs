@@ -141,7 +141,7 @@ fn groups_are_skipped_as_a_whole() {
     assert_eq!(read, [(1, Value::Group), (5, Value::Varint(7))]);
     assert_eq!(refusal(b"\x0b\x10\x01"), Malformed::Truncated);
     assert_eq!(refusal(b"\x0b\x14"), Malformed::Groups);
-    // Nested so deeply that a recursive decoder would overflow the stack.
+    // Groups that are nested so deeply that a recursive decoder would overflow the stack.
     let deep = [vec![0x0b; 1 << 20], vec![0x0c; 1 << 20]].concat();
     assert_eq!(refusal(&deep), Malformed::Groups);
     let depth = read::GROUP_DEPTH_MAX;
