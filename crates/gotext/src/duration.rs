@@ -161,7 +161,7 @@ fn parse_term<'a>(text: &str, rest: &'a str) -> Result<(u64, &'a str), ParseDura
 
 /// Returns the nanoseconds in a decimal fraction of a unit. Digits below a nanosecond are dropped.
 fn fraction_nanos(digits: &str, scale: u64) -> u64 {
-    // For every unit, the value of 18 digits is computed exactly in 128 bits. Further digits are below a nanosecond.
+    // 18 digits are enough, because further digits are below a nanosecond in every unit. The product fits in 128 bits.
     let kept = &digits[..digits.len().min(18)];
     let value = kept.bytes().fold(0u128, |sum, digit| sum * 10 + u128::from(digit - b'0'));
     let divisor = 10u128.pow(u32::try_from(kept.len()).expect("a fraction has at most 18 digits"));
