@@ -58,7 +58,7 @@ impl Resolver {
     /// Creates a resolver for the servers in the system configuration, or for a server on this host if none is
     /// configured.
     pub fn of_system() -> Self {
-        // The C library treats a missing file as an empty one as well.
+        // A missing file is treated like an empty file, as in the C library.
         Self::parse(&std::fs::read_to_string(CONFIGURATION).unwrap_or_default())
     }
 

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// The behaviour of a server.
+/// How a test server responds to queries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Behaviour {
     Answers,
@@ -163,7 +163,7 @@ proptest::proptest! {
     #[test]
     fn parsing_any_packet_does_not_panic(id: u16, bytes: Vec<u8>, mask in 0_usize..512) {
         read_answer(id, &bytes);
-        // A response with a single damaged byte is otherwise valid, so it reaches more of the parser than random bytes.
+        // A valid response with one damaged byte exercises more of the parser than random bytes do.
         let mut packet = answer(&question(id, "_x._tcp.example.com").unwrap(), Behaviour::Answers);
         let place = mask % packet.len();
         packet[place] ^= bytes.first().copied().unwrap_or(0xff);
