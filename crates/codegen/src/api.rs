@@ -36,7 +36,7 @@ const SECRET: &[&str] = &[
     ".etcdserverpb.InternalAuthenticateRequest",
 ];
 
-/// Condition for the stubs, whose dependencies exist only with the feature `grpc`.
+/// Attribute of the stubs: they are compiled only with the feature `grpc`, which enables their dependencies.
 const STUBS_ONLY: &str = "#[cfg(feature = \"grpc\")]";
 
 /// Generates the files, keyed by name.
