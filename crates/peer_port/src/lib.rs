@@ -160,7 +160,8 @@ async fn read_body(body: IncomingBody) -> Result<Bytes, Reply> {
 }
 
 impl quorate_net::listen::Http1Service for PeerService {
-    // Must be false, because a message stream ends when the receiving member closes its side of the connection.
+    // No response is sent on a half-closed connection, because a member that receives a message stream closes its side
+    // of the connection to end the stream.
     const ANSWERS_HALF_CLOSED: bool = false;
 }
 
