@@ -1,4 +1,4 @@
-//! Shared by the fuzz targets: a folder for the targets that read files.
+//! Support for the fuzz targets: a folder for the targets that read files.
 //!
 //! Each file of `fuzz_targets` passes the fuzzer's bytes to a function of the crate whose decoder
 //! it tests. The same function also runs as a unit test with a limited number of inputs. `cargo
@@ -7,7 +7,8 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-/// A folder of this process. It is kept, so that the files of a failed target can be examined.
+/// Returns a folder of this process. The folder is not deleted at the end, so that the files of a failed target can be
+/// examined.
 pub fn scratch() -> &'static Path {
     static FOLDER: LazyLock<std::path::PathBuf> = LazyLock::new(|| {
         let folder = tempfile::Builder::new().prefix("quorate-fuzz-").tempdir();
