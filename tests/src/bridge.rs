@@ -16,7 +16,7 @@ use crate::{Client, Kind, Options, Server, skipped};
 /// Peer port of each member. The ports do not conflict, because every member has its own namespace.
 const PEER_PORT: u16 = 2380;
 
-/// A bridge with the namespaces of some members.
+/// A bridge, and the network namespaces of the members that it connects.
 #[derive(Debug)]
 pub struct Bridge {
     holder: Child,
@@ -63,7 +63,7 @@ impl Bridge {
         Some(bridge)
     }
 
-    /// Returns a server that will run in the member's namespace. The server is not launched yet.
+    /// Returns a server that will run in the member's namespace. The server has not been launched yet.
     #[must_use]
     pub fn member(&self, member: usize, change: impl FnOnce(Options) -> Options) -> Server {
         let peer_url = |member| format!("{}://{}:{PEER_PORT}", self.peer_scheme, address(member));
@@ -95,7 +95,7 @@ impl Bridge {
         change(options).prepare()
     }
 
-    /// Returns a client of a member with its own connection.
+    /// Returns a client of a member. The client has its own connection.
     #[must_use]
     pub fn client(&self, member: usize) -> Client {
         Client::at(&self.client_url(member))

@@ -80,7 +80,7 @@ impl Client {
         Self { channel: endpoint.connect_lazy(), token }
     }
 
-    /// Returns a client with a token on the same connection.
+    /// Returns a client that sends a token on the same connection.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
         let token = Arc::new(RwLock::new(Some(token.parse().unwrap())));

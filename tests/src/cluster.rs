@@ -1,8 +1,8 @@
 //! A cluster of server processes on this machine, which tests can start, interrupt, change and compare.
 //!
 //! Each member has its own program, flags, ports and directory. It keeps its ports and directory through every restart,
-//! even if it restarts as another program. Members are named `m0`, `m1`, ... and addressed by that number, which does
-//! not change when other members are added or removed.
+//! even if it restarts as another program. Members are named `m0`, `m1`, ... and addressed by the number in the name,
+//! which does not change when other members are added or removed.
 //!
 //! The election timeout is half a second instead of etcd's one second. It is five times the election timeout of a
 //! single server in these tests, because a busy machine may delay a heartbeat, and the members would then elect another
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Client, Exit, Kind, Links, Options, Server};
 
-/// Maximum time in which a cluster must reach agreement once agreement is possible.
+/// Time within which a cluster must reach agreement once agreement is possible.
 pub const TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Timeout of a request to one member before another member is tried.
@@ -130,7 +130,7 @@ impl Cluster {
         self.members[member].state
     }
 
-    /// Returns a client of one member with its own connection.
+    /// Returns a client of one member. The client has its own connection.
     #[must_use]
     pub fn client(&self, member: usize) -> Client {
         self.members[member].server.client()
@@ -213,7 +213,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until a launched member serves clients; the member may refuse to start.
+    /// Waits until a launched member serves clients. Returns its exit if the member refuses to start.
     pub async fn try_ready(&mut self, member: usize) -> Result<(), Exit> {
         let number = member;
         let member = &mut self.members[number];

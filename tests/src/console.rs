@@ -17,7 +17,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// Starts a console for these endpoints, with further flags.
+    /// Starts a console for these endpoints, with additional flags.
     #[must_use]
     pub fn start(endpoints: &str, flags: &[&str]) -> Self {
         match Self::try_start(endpoints, flags) {
@@ -26,7 +26,7 @@ impl Console {
         }
     }
 
-    /// Starts a console that may refuse to start. The error is its output.
+    /// Starts a console that may refuse to start. The error is the output of the console.
     pub fn try_start(endpoints: &str, flags: &[&str]) -> Result<Self, String> {
         let port = Port::free();
         let mut command = Command::new(Kind::Quorate.program());
@@ -92,7 +92,7 @@ impl Drop for Console {
     }
 }
 
-/// The page of a console. It sends the requests of the real page, but shows nothing.
+/// A stand-in for the page of a console, which sends the same requests as the page but shows nothing.
 #[derive(Clone, Debug)]
 pub struct ConsolePage {
     port: u16,

@@ -1,9 +1,9 @@
 //! Guarded servers: authentication is enabled, and clients and peers must present certificates.
 //!
 //! In a run with `QUORATE_SECURED=1`, every server is guarded. Clients connect as root through a [`Tunnel`] that has a
-//! certificate. Once the server is ready, the harness configures it and logs root in with a signed token, which all
-//! members of a cluster accept and which stays valid after a restart. As a result, tests run unchanged in this mode.
-//! [`LEFT_OUT`] lists the tests that do not apply to a guarded server, with the reasons.
+//! certificate. Once the server is ready, the harness configures the server and obtains a signed token for root, which
+//! all members of a cluster accept and which stays valid after a restart. As a result, tests run unchanged in this
+//! mode. [`LEFT_OUT`] lists the tests that do not apply to a guarded server, with the reasons.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};

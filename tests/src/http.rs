@@ -79,7 +79,7 @@ pub fn get_and_shut_down(port: u16, path: &str) -> Response {
 
 fn read_answer(stream: &mut TcpStream) -> Response {
     let (mut answer, mut piece) = (Vec::new(), [0; 16 * 1024]);
-    // Some servers take a while to close a connection.
+    // Some servers take a while to close a connection, so reading stops once the response is complete.
     while !is_complete(&answer) {
         match stream.read(&mut piece).unwrap() {
             0 => break,

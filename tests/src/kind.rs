@@ -30,7 +30,7 @@ impl Kind {
         path.is_file().then_some(path)
     }
 
-    /// Returns false if the server is etcd and etcd is not installed. Fails if Quorate is missing.
+    /// Returns whether the server is installed. Fails if the server is Quorate and is missing.
     #[must_use]
     pub fn is_present(self) -> bool {
         match self {

@@ -3,7 +3,7 @@
 //! Each test is one function that takes a [`Kind`] of server. Each test runs twice, against Quorate and against
 //! Debian's etcd. The run against etcd verifies that the expectations of the test hold for etcd. Where Debian's older
 //! release differs from the release that Quorate implements, the test checks [`Server::is_3_7`] and contains both
-//! answers.
+//! expected answers.
 //!
 //! # Rules
 //!
@@ -104,7 +104,7 @@ const LONG_LIMIT: Duration = Duration::from_secs(5400);
 /// Maximum number of clusters that run at the same time.
 const CLUSTERS_MAX: usize = 3;
 
-/// Runs a test against one kind of server. Tests use this through [`on_both_servers`].
+/// Runs a test against one kind of server. Tests call this function through [`on_both_servers`].
 pub fn run<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
     let limit = if is_long() { LONG_LIMIT } else { TEST_LIMIT };
     run_within(limit, kind, body);
@@ -162,8 +162,8 @@ pub fn run_within<F: Future<Output = ()>>(
     });
 }
 
-/// Runs a test that concerns one process and its files, unless `QUORATE_CLUSTER` is set. Tests use this through
-/// `alone:`.
+/// Runs a test that concerns one process and its files, unless `QUORATE_CLUSTER` is set. Tests call this function
+/// through `alone:`.
 pub fn run_alone<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
     if company::is_alone() {
         run(kind, body);

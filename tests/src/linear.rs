@@ -93,9 +93,10 @@ pub fn check(operations: &[Operation], budget: Duration) -> Verdict {
 /// Removes irrelevant operations from the history: reads without an answer, and operations without an answer that tried
 /// to store a value that no client has seen.
 ///
-/// Every answer except a plain `Done` contains the state that the operation found. If such a value was stored, the
-/// following operations neither saw it nor depended on it, so an order that explains the history remains valid if the
-/// unseen operation is left out of it. Without this step, each timeout would double the work of the search.
+/// Every answer except a plain `Done` contains the state that the operation found. If a value that no client has seen
+/// was stored, the following operations neither saw it nor depended on it, so an order that explains the history
+/// remains valid if the unseen operation is left out of it. Without this step, each timeout would double the work of
+/// the search.
 fn relevant(operations: &[Operation]) -> Vec<Operation> {
     let mut seen = BTreeSet::new();
     for operation in operations {

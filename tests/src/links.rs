@@ -2,9 +2,9 @@
 //!
 //! Each member advertises its proxy's port to its peers. The first `X-Server-From` field on a connection identifies the
 //! member that opened the connection. A rule applies to all bytes from one member to another, regardless of which of
-//! them opened the connection. Connections without that field (`GET /version` and similar requests, and health probes
-//! until the connection carries another request) are not attributed to any member. Their bytes pass unless everything
-//! to or from the member behind the proxy is dropped.
+//! them opened the connection. Connections without that field (`GET /version` and similar requests, and connections
+//! that have carried only health probes so far) are not attributed to any member. Their bytes pass unless everything to
+//! or from the member behind the proxy is dropped.
 //!
 //! The proxy keeps dropped bytes, as if the network retransmitted them. They arrive late and in order once the link is
 //! healed, unless one side has closed the connection by then.
@@ -34,7 +34,7 @@ pub enum Rule {
     /// The bytes pass.
     #[default]
     Pass,
-    /// The bytes do not arrive.
+    /// The bytes do not arrive while the rule is in force.
     Drop,
     /// The bytes arrive later, in order.
     Delay {
@@ -43,13 +43,13 @@ pub enum Rule {
         /// Maximum of the random additional delay.
         jitter: Duration,
     },
-    /// Instead of delivering a piece of data, the link sometimes breaks the connection, at random.
+    /// At random, the link breaks the connection instead of delivering a piece of data.
     Cut {
         /// On average, one in this many pieces breaks its connection.
         one_in: u64,
     },
-    /// Periods in which the bytes pass alternate with periods of the same length in which they are delayed until the
-    /// period ends.
+    /// The link alternates between two kinds of period of the same length: in one, the bytes pass; in the other, they
+    /// are delayed until the period ends.
     Flap {
         /// Length of each period.
         turn: Duration,

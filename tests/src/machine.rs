@@ -17,7 +17,7 @@ use crate::{Kind, Options, Server};
 /// How syncs behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncs {
-    /// Syncs succeed in their normal time.
+    /// Syncs succeed at normal speed.
     Work,
     /// Syncs fail.
     Fail,

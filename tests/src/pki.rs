@@ -130,7 +130,8 @@ impl Authority {
     #[must_use]
     pub fn new() -> Self {
         let mut params = CertificateParams::default();
-        // Two CAs with the same name would be confused with each other.
+        // The name is derived from the public key, because two CAs with the same name would be confused with each
+        // other.
         let key = KeyPair::generate().unwrap();
         let name: String =
             key.public_key_raw()[1..9].iter().map(|byte| format!("{byte:02x}")).collect();

@@ -12,7 +12,7 @@ pub fn try_new_url() -> Option<String> {
     postgres_server::shared().map(|server| server.url(&format!("test{count}")))
 }
 
-/// A PostgreSQL server of one test, which may stop it.
+/// A PostgreSQL server that belongs to one test, so that the test may stop it.
 #[derive(Debug)]
 pub struct Database(postgres_server::Postgres);
 
@@ -23,8 +23,8 @@ impl Database {
         postgres_server::Postgres::start().map(Self)
     }
 
-    /// Starts a server and a standby, for which the server's commits wait. Returns `None` if PostgreSQL is not
-    /// installed.
+    /// Starts a server and a synchronous standby: a commit on the server waits for the standby. Returns `None` if
+    /// PostgreSQL is not installed.
     #[must_use]
     pub fn start_with_standby() -> Option<(Self, Self)> {
         let settings = "-c synchronous_standby_names=*";

@@ -1,4 +1,4 @@
-//! A gRPC proxy or a gateway between clients and servers, run with the program of Quorate or etcd.
+//! A gRPC proxy or a gateway between clients and servers, run from Quorate's or etcd's binary.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ impl Proxy {
         proxy
     }
 
-    /// Starts a proxy without waiting.
+    /// Starts a proxy without waiting until it reaches a member.
     #[must_use]
     pub fn launch(kind: Kind, members: &[u16], flags: &[&str]) -> Self {
         let port = Port::free();

@@ -101,7 +101,7 @@ impl Options {
         self.unguarded()
     }
 
-    /// Gives the member a name that differs from etcd's default.
+    /// Sets the name of the member instead of etcd's default name.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
@@ -286,7 +286,8 @@ impl Server {
         self.ready().await
     }
 
-    /// Starts the process without waiting, because a member of a cluster serves only once there is a majority.
+    /// Starts the process without waiting until it serves, because a member of a cluster serves only once there is a
+    /// majority.
     pub fn launch(&mut self) {
         assert!(self.child.is_none(), "the server is already running");
         self.log_start = std::fs::read(&self.log).unwrap_or_default().len();
@@ -474,7 +475,7 @@ impl Server {
         Visitor::new(self.client_port.number(), credentials, authority)
     }
 
-    /// Gives the token of another member's clients to this server's clients, because they have no token.
+    /// Gives this server's clients, which have no token, the token of another member's clients.
     pub(crate) fn adopt_token(&self, other: &Self) {
         if let (Some(own), Some(other)) = (&self.guard, &other.guard) {
             own.adopt(other);

@@ -100,7 +100,7 @@ impl Watch {
         answer.unwrap().expect("the watch stream is open")
     }
 
-    /// Returns the next events of all watchers, until this number has arrived.
+    /// Returns the next `count` events of the stream, regardless of the watcher.
     pub async fn events(&mut self, count: usize) -> Vec<quorate_api::mvccpb::Event> {
         let mut events = Vec::new();
         while events.len() < count {

@@ -30,7 +30,7 @@ use clients::Traits;
 use events::{Event, Watcher};
 use leases::Leases;
 
-/// Number of clients with mixed operations.
+/// Number of clients that send all kinds of operations.
 const CLIENTS: u64 = 6;
 /// Number of keys that the clients share.
 const KEYS: u64 = 4;
@@ -177,7 +177,7 @@ impl Load {
         .await;
     }
 
-    /// Waits for this time while the clients work.
+    /// Waits for this duration while the clients work.
     pub async fn work(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }

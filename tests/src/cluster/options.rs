@@ -23,7 +23,7 @@ impl ClusterOptions {
         Self { members, template, linked: false }
     }
 
-    /// Returns the options of members that are all alike.
+    /// Returns options with which all members are alike, except for their names.
     pub(crate) fn alike(options: Options, size: usize) -> Self {
         let template = options.patient();
         let members = (0..size).map(|number| template.clone().name(&name(number))).collect();
@@ -63,7 +63,7 @@ impl ClusterOptions {
         }
     }
 
-    /// Puts links that tests can disturb between the members.
+    /// Connects the members through links that tests can disturb.
     #[must_use]
     pub const fn linked(mut self) -> Self {
         self.linked = true;

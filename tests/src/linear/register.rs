@@ -59,7 +59,7 @@ pub(super) fn step(
         (Action::Swap { expected, .. }, Some(Answer::Found(found))) => {
             (found == state && expected != state).then_some(state)
         }
-        // A failed swap changes nothing and need not be ordered.
+        // A swap without an answer is ordered only as a success, because a failed swap changes nothing.
         (Action::Swap { expected, new }, None) => (expected == state).then_some(Some(new)),
         (Action::Delete, None | Some(Answer::Done)) => Some(None),
         (Action::Delete, Some(Answer::Found(found))) => (found == state).then_some(None),

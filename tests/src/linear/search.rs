@@ -26,7 +26,7 @@ pub enum Verdict {
     Unknown,
 }
 
-/// Maximum size of the cache of pairs in 64-bit words. The value corresponds to half a gigabyte.
+/// Maximum size, in 64-bit words, of the cache of visited pairs. The value corresponds to half a gigabyte.
 const WORDS_MAX: usize = 64 << 20;
 /// Number of choices between two reads of the clock.
 const LOOK: u32 = 1024;
@@ -310,7 +310,7 @@ impl Taken {
         }
     }
 
-    /// Returns the pair of the set and the state.
+    /// Returns the set and the state as a pair for the cache.
     fn with(&self, state: Option<Value>) -> Box<[u64]> {
         let from = self.first / 64;
         let end = self.answered.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);

@@ -202,7 +202,7 @@ fn long(count: u64) -> Vec<Operation> {
 fn long_histories_are_checked_within_the_time_limit() {
     let mut history = long(20_000);
     assert_eq!(check(&history, BUDGET), Verdict::Linearizable);
-    // Writes without an answer whose values were never seen must not cost any time.
+    // Unanswered writes whose values were never seen must not add to the search time.
     history.extend((0..500).map(|number| maybe_wrote(9, number * 100, 1_000_000 + number)));
     assert_eq!(check(&history, BUDGET), Verdict::Linearizable);
     history.push(read(1, 200_000, 200_001, Some(0)));

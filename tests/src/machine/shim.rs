@@ -81,7 +81,7 @@ impl Shim {
         self.write(SYNCS_FAIL, fail);
     }
 
-    /// Blocks these syncs from now on. Blocked syncs that are no longer in the set return.
+    /// Blocks the syncs in this set from now on. Blocked syncs that are not in the new set return.
     pub fn hold(&self, held: Held) {
         self.write(HELD, held as i64);
     }
