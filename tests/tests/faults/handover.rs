@@ -1,7 +1,8 @@
 //! Leaders that hand over leadership, and leaders that keep it because no other member can lead.
 //!
-//! A leader hands over leadership when its disk stalls, before it stops, and on request. Requests that arrive meanwhile
-//! wait for the next leader. A leader with a stalled disk keeps its role if the other members cannot elect a leader.
+//! A leader hands over leadership when its disk stalls, before it stops, and on request. Requests that arrive in the
+//! meantime wait for the next leader. A leader with a stalled disk keeps its role if the other members cannot elect a
+//! leader.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -27,18 +28,19 @@ on_clusters_of_quorate! {
 /// Time for which reads are checked after the leader has noticed its stalled disk. A leader that sends no heartbeats
 /// would lose its followers within this time.
 const STALL: Duration = Duration::from_secs(3);
-/// Maximum time of a put during a handover. A put whose proposal is lost fails only after the request timeout, which is
-/// five seconds plus two election timeouts.
+/// Maximum duration of a put during a handover. A put whose proposal is lost fails only after the request timeout,
+/// which is five seconds plus two election timeouts.
 const PUT_TIME_MAX: Duration = Duration::from_secs(5);
-/// Additional time of a sync while a leader hands over. A candidate writes its own vote before it requests the votes of
-/// other members, so a handover takes at least this long, and requests arrive at the leader during the handover.
+/// Additional duration of a sync while a leader hands over. A candidate writes its own vote before it requests the
+/// votes of other members, so a handover takes at least this long, and requests arrive at the leader during the
+/// handover.
 const SLOW_SYNC: Duration = Duration::from_millis(30);
 /// Delay of messages between members while a leader hands over. As a result, requests also arrive at the former leader
 /// after it has voted for its successor, and before it knows that the successor was elected.
 const SLOW_LINK: Duration = Duration::from_millis(50);
 /// Log line of a member that has noticed its stalled disk.
 const STALLED: &str = "a write to the write-ahead log has taken longer than an election timeout";
-/// Log line of a leader that hands over because of its disk.
+/// Log line of a leader that hands over leadership because its disk has stalled.
 const HANDS_OVER: &str = "because this member cannot write its write-ahead log";
 
 async fn one_of_two_voters_keeps_leadership_while_its_disk_is_stalled(kind: Kind) {
@@ -83,8 +85,8 @@ async fn term(cluster: &Cluster, member: usize) -> u64 {
 /// Stalls the leader's disk, and checks that the cluster still serves linearizable reads through all members.
 async fn keeps_its_leader(cluster: &Cluster, leader: usize, disk: &Shim) {
     cluster.client(leader).write("k", "v").await;
-    // If the disk of a member stalled before the member had written the entry of `k`, the member could not serve the
-    // reads.
+    // The members settle first, because a member whose disk stalls before it has written the entry of `k` could not
+    // serve the reads.
     cluster.settle().await;
     let term_before = term(cluster, leader).await;
     disk.hold(Held::Everything);

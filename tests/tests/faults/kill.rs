@@ -141,7 +141,7 @@ async fn a_follower_that_fell_behind_gets_a_snapshot(kind: Kind) {
     .await;
 }
 
-/// The log is cut in steps of 100 entries, or of the snapshot count if that is smaller.
+/// Old entries are removed from the log in steps of 100, or of the snapshot count if that is smaller.
 async fn a_small_snapshot_count_cuts_the_log_early(kind: Kind) {
     let flags = ["--snapshot-count=10", "--snapshot-catchup-entries=5"];
     let options = ClusterOptions::new(kind, 3).flag(flags[0]).flag(flags[1]);

@@ -1,4 +1,4 @@
-//! Members that are suspended for a while and do not notice it.
+//! Members that are suspended for a while and do not notice the suspension.
 
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,7 @@
 //!
 //! Clients write, leases are granted and end, watchers reconnect, the history is compacted, snapshots are taken,
 //! members are defragmented in turn, and log files are rotated. Once each of these has happened a few times, the
-//! resources of the members are measured: memory, descriptors, threads and files in the last quarter of the time must
+//! resources of the members are measured: memory, descriptors, threads and files in the last quarter of the run must
 //! not exceed their values in the previous quarter. In addition there are idle watchers and idle leases, ten thousand
 //! of each in a long run, which takes an hour:
 //!
@@ -215,7 +215,7 @@ impl Worker {
 /// Number of idle watchers per stream.
 const IDLE_ON_A_STREAM: usize = 100;
 
-/// TTL of an idle lease in seconds, which is longer than any run.
+/// TTL of an idle lease, in seconds. It is longer than any run.
 const IDLE_TTL_SECS: i64 = 86_400;
 
 /// Creates idle watchers and leases, distributed over the members.

@@ -1,4 +1,4 @@
-//! Random faults, in sequence and at the same time.
+//! Random faults, some one after another and some at the same time.
 //!
 //! A seed determines the number of members, the faults and their targets and durations, and the actions of the clients.
 //! Elections and the exact timing depend on the machine. A short run has a few rounds, and a long run takes an hour:
@@ -7,8 +7,8 @@
 //! QUORATE_SEED=<seed> cargo xtask test --long storm
 //! ```
 //!
-//! Each round is a load with its own keys, which is checked once all faults have ended. The store is compacted after
-//! each round, so that an hour needs no more space than a minute.
+//! Each round runs a load with its own keys, and checks the load once all faults have ended. The store is compacted
+//! after each round, so that an hour needs no more space than a minute.
 
 use std::time::{Duration, Instant};
 
@@ -192,7 +192,7 @@ impl Storm {
                 self.cluster.replace(victim).await;
             }
             Fault::FailSyncs => {
-                // The member exits at its next sync. While there are other faults, it might not reach a sync.
+                // The member exits at its next sync. While other faults are active, it might not reach a sync.
                 self.end_all_faults().await;
                 if self.set_syncs(victim, Syncs::Fail) {
                     self.cluster.ended(victim).await;
