@@ -108,7 +108,8 @@ async fn another_site_cannot_use_or_frame_the_console(kind: Kind) {
          ];\
          Promise.allSettled(attempts).then((all) => done(all.map((it) => it.status === 'rejected' ? 'refused' : String(it.value))));"
     ));
-    // A request without CORS is also refused, because the responses may be read only by the console's own origin.
+    // The browser also refuses a request in the mode `no-cors`, because only the console's own origin may read
+    // responses.
     assert_eq!(outcomes, serde_json::json!(["refused", "refused", "refused"]));
     let framed = browser.run(
         "try { return document.getElementById('f').contentDocument.body.innerText; } catch (e) { return 'blocked'; }",

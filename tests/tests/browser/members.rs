@@ -1,4 +1,5 @@
-//! Three members with TLS and users. The page shows the members, the current leader, and a killed member as down.
+//! Three members with TLS and users. The page lists the members, names the current leader, and shows a killed member as
+//! down.
 
 use quorate_tests::{ClusterOptions, Console, Kind, run_cluster};
 
@@ -35,7 +36,8 @@ async fn check(kind: Kind) {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let urls: Vec<String> =
         cluster.members().into_iter().map(|member| cluster.server(member).url()).collect();
-    // The members advertise URLs without TLS. A console whose endpoint uses TLS does not send the user's token to them.
+    // The members advertise URLs without TLS. A console whose endpoint uses TLS does not send the user's token to such
+    // URLs.
     let secured = Console::start(&cluster.server(leader).listen_url(), &flags);
     browser.open(&secured.url);
     log_in(&browser, user, password);

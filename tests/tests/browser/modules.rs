@@ -15,7 +15,7 @@ on_quorate! {
     the_modules_of_the_page_pass_their_tests,
 }
 
-/// The modules of Node that the tests import, and their replacements.
+/// The Node modules that the tests import, and their replacements.
 const SHIMS: [(&str, &str, &str); 3] = [
     ("node:test", "/shims/test.js", include_str!("shims/test.js")),
     ("node:assert/strict", "/shims/assert.js", include_str!("shims/assert.js")),

@@ -122,7 +122,7 @@ const until = (isShown, start) => { \
   observer.observe(document, { subtree: true, childList: true, characterData: true, attributes: true }); \
 };";
 
-/// Makes calls of the page whose answers are parts of large lists. Prints how long each takes.
+/// Makes the page's API calls that return parts of large lists, and prints how long each takes.
 fn check_calls(cluster: &Cluster, page: &ConsolePage, keys: u64) {
     let call = |name: &str, body: Value| -> Value {
         let (sent, start) = (Sent::of(cluster), Instant::now());
@@ -171,8 +171,8 @@ async fn fill(clients: &[Client], keys: u64) {
     }
 }
 
-/// Watchers, and writes that make each revision that a page shows an earlier revision. They have their own thread,
-/// because the calls of the browser block the thread of the test.
+/// Watchers, and continual writes, so that the revision that a page shows is soon no longer the newest. The load has
+/// its own thread, because the browser's calls block the thread of the test.
 struct Load {
     is_over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -208,13 +208,12 @@ impl Load {
 impl Drop for Load {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        // After a failed write, the thread has already reported its own failure.
+        // The result is ignored: if a write has failed, the thread has already reported the failure.
         drop(self.thread.take().map(std::thread::JoinHandle::join));
     }
 }
 
-/// Starts watchers of single keys, and one watcher on each member for the keys that are written. The streams end with
-/// the thread.
+/// Starts watchers of single keys, and one watcher of the written keys on each member. The streams end with the thread.
 async fn watch(clients: &[Client], watchers: u64) {
     const STREAMS: u64 = 12;
     for stream in 0..STREAMS {
@@ -242,7 +241,7 @@ impl Sent {
         Self(cluster.members().into_iter().map(of).collect())
     }
 
-    /// Fails if a member has sent more bytes since then than small responses need.
+    /// Fails if a member has sent more bytes since `self` was measured than small responses need.
     #[track_caller]
     fn check(&self, cluster: &Cluster, what: &str) {
         for (before, after) in self.0.iter().zip(Self::of(cluster).0) {
@@ -251,7 +250,7 @@ impl Sent {
     }
 }
 
-/// The CPU seconds per second of each process.
+/// The CPU use of each process, in CPU seconds per second.
 type Cost = BTreeMap<String, f64>;
 
 /// Measures the CPU use of the members and the console for a minute. Returns nothing in the short form of the test.

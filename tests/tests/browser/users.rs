@@ -75,7 +75,7 @@ async fn a_user_whose_token_has_expired_logs_in_and_returns_to_the_page(kind: Ki
     add_users(&client).await;
     visit_logged_in(&browser, &console, "ann", "q");
     go(&browser, "keys/watch");
-    // The password changes, so that all tokens of the user become invalid.
+    // The test changes the password, so that all tokens of the user become invalid.
     let root = client.log_in("root", "p").await.unwrap();
     let password = quorate_api::etcdserverpb::AuthUserChangePasswordRequest {
         name: "ann".into(),

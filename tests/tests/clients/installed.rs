@@ -17,7 +17,8 @@ pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }
 
-/// Returns Python with the clients of `requirements.txt`. The error states why it is missing.
+/// Returns the path of a Python interpreter that has the clients listed in `requirements.txt`. The error states why it
+/// is missing.
 pub(crate) fn python() -> Result<PathBuf, String> {
     static INSTALLED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let install = |place: &Path, list: &Path| {
@@ -37,7 +38,7 @@ pub(crate) fn python() -> Result<PathBuf, String> {
     made.clone().map(|place| place.join("bin/python"))
 }
 
-/// Returns the folder of modules listed in `package.json`. The error states why it is missing.
+/// Returns the folder with the modules listed in `package.json`. The error states why it is missing.
 pub(crate) fn node_modules() -> Result<PathBuf, String> {
     static INSTALLED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let install = |place: &Path, list: &Path| {
@@ -73,7 +74,7 @@ fn made(
     Ok(place)
 }
 
-/// Runs an installer. The error contains the end of its output.
+/// Runs an installer. The error contains the end of the installer's output.
 fn run(command: &Command) -> Result<(), String> {
     let mut limited = Command::new("timeout");
     limited.args(["--kill-after=10", LIMIT_SECS]).arg(command.get_program());

@@ -2,8 +2,8 @@
 //! servers and prints the results.
 //!
 //! `installed` installs the libraries for Python and JavaScript if a registry is available. The folder `tests/clients`
-//! contains a script for each library, with its expected output on etcd. `etcd-client` of crates.io is called directly,
-//! for the features that `blackbox/tools.rs` does not use.
+//! contains a script for each library, with its expected output on etcd. `etcd-client` from crates.io is called
+//! directly, to test the features that `blackbox/tools.rs` does not use.
 
 #![expect(clippy::unwrap_used, reason = "a failing step must fail the test")]
 

@@ -1,4 +1,4 @@
-//! `etcd-client` of crates.io: locks, elections, users, and a connection with certificates.
+//! `etcd-client` from crates.io: locks, elections, users, and a connection with certificates.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The Python and JavaScript clients, run by the scripts in `tests/clients`. Their output must be equal on both
+//! The Python and JavaScript clients, run by the scripts in `tests/clients`. Their output must be the same on both
 //! servers.
 
 use std::process::Command;
@@ -64,7 +64,7 @@ impl Script {
         limited
     }
 
-    /// Runs one form of the script, and compares its output with the recorded output on etcd.
+    /// Runs the script with `form` as its first argument, and compares its output with the recorded output on etcd.
     fn run(&self, form: &str, server: &Server, files: &[String]) {
         let mut command = self.command();
         command.args([form, "127.0.0.1", &server.port().to_string()]).args(files);

@@ -21,8 +21,8 @@ pub(crate) async fn plain(kind: Kind) -> Server {
 
 /// Starts a server that requires client certificates. The client's certificate is named `client`.
 pub(crate) async fn secured(kind: Kind) -> Secured {
-    // The certificate files are in the folder of another server, which never starts, because this server's folder does
-    // not exist until its flags are set.
+    // The flags name the certificate files, and the server's folder does not exist until its flags are set, so the
+    // files are in the folder of another server, which never starts.
     let place = Options::new(kind).unguarded().prepare();
     let folder = place.scratch();
     let authority = Authority::new();

@@ -30,7 +30,8 @@ pub(crate) async fn prepare(cluster: &Cluster) {
     client.user_add(user).await.unwrap();
     let grant = pb::AuthUserGrantRoleRequest { user: name(), role: name() };
     client.user_grant_role(grant).await.unwrap();
-    // A signed token contains the auth revision at which it was issued, so root must log in again.
+    // The changes above have raised the auth revision, and a signed token contains the revision at which it was issued,
+    // so root must log in again.
     for member in cluster.members() {
         cluster.server(member).log_in().await;
     }

@@ -16,10 +16,10 @@ use crate::witness::Witness;
 /// Number of renewed leases.
 const KEPT: i64 = 3;
 const FIRST_KEPT: i64 = 1000;
-/// TTL of a renewed lease in seconds. No change of leader takes this long.
+/// TTL of a renewed lease, in seconds. No change of leader takes this long.
 const KEPT_TTL: i64 = 10;
 const FIRST_LEFT: i64 = 2000;
-/// TTL of a lease without renewals in seconds, which is the minimum with these flags.
+/// TTL, in seconds, of a lease without renewals. It is the minimum with these flags.
 const LEFT_TTL: i64 = 1;
 /// Interval between two renewals.
 const PACE: Duration = Duration::from_millis(250);

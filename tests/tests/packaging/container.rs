@@ -130,7 +130,7 @@ async fn a_member_runs_in_the_root_alone(kind: Kind) {
     ]);
     let log = ports.scratch().join("container.log");
     let mut member = Running(command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap());
-    // The test uses the health check of the Dockerfile.
+    // The test runs the same health check as the Dockerfile.
     eventually_ok(quorate_tests::DEADLINE, "the member is healthy", async || {
         let ended = member.0.try_wait().unwrap();
         assert!(ended.is_none(), "{}", std::fs::read_to_string(&log).unwrap());

@@ -102,7 +102,8 @@ fn installed_files_are_where_tools_expect_them() {
     );
     let said = Command::new("bash").args(["-c", &line]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&said.stdout), "endpoint\n", "{said:?}");
-    // The package shares no file name with Debian's etcd, and provides etcd's program names in a folder for `PATH`.
+    // The package shares no file name with Debian's etcd, and has etcd's program names in a folder that users can add
+    // to `PATH`.
     assert!(!place.path("/usr/bin/etcd").exists());
     let said = Command::new(place.path("/usr/lib/quorate/bin/etcdctl")).arg("version").output();
     assert!(said.unwrap().stdout.starts_with(b"etcdctl version: "));

@@ -1,5 +1,5 @@
-//! The manifest for a Kubernetes control plane. The test runs its command unchanged, except for paths and ports, probes
-//! it as the kubelet does, and connects as the API server does, with a certificate.
+//! The manifest for a Kubernetes control plane. The test runs the manifest's command unchanged, except for paths and
+//! ports, probes the member as the kubelet does, and connects as the API server does, with a certificate.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
@@ -9,9 +9,9 @@ use std::process::{Child, Command};
 use quorate_tests::pki::{Authority, Leaf};
 use quorate_tests::{Kind, Options, eventually, get};
 
-/// The arguments that kubeadm 1.34 passes to a first member (`getEtcdCommand`), with their values. `None` stands for a
-/// path, a name or a URL. One additional flag refuses client certificates on the peer port, because they are signed by
-/// the same CA.
+/// The arguments that kubeadm 1.34 passes to a first member (`getEtcdCommand`), with their values. `None` means that
+/// the value is a path, a name or a URL. One additional flag refuses client certificates on the peer port, because they
+/// are signed by the same CA.
 const FLAGS: [(&str, Option<&str>); 20] = [
     ("advertise-client-urls", None),
     ("cert-file", None),

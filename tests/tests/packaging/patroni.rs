@@ -13,7 +13,7 @@ use quorate_tests::{Kind, Options, is_long, run_cluster_within, skipped};
 
 use crate::place::is_root;
 
-/// User id of the unprivileged account of the machine.
+/// User id of the machine's unprivileged account.
 const NOBODY: u32 = 65_534;
 
 /// Timeout of the script.
