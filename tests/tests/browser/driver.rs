@@ -33,6 +33,8 @@ pub(crate) struct Browser {
     pictures: PathBuf,
     /// Folder in which the browser saves downloads.
     downloads: tempfile::TempDir,
+    /// Folder for the temporary files of the driver and the browser, which do not remove all of them.
+    temporary: tempfile::TempDir,
 }
 
 impl Browser {
@@ -48,8 +50,10 @@ impl Browser {
             return None;
         };
         let port = Port::free();
+        let temporary = tempfile::tempdir().unwrap();
         let child = Command::new(driver)
             .arg(format!("--port={}", port.number()))
+            .env("TMPDIR", temporary.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -58,7 +62,8 @@ impl Browser {
             .map_or_else(|| std::env::temp_dir().join("quorate-screenshots"), PathBuf::from);
         std::fs::create_dir_all(&pictures).unwrap();
         let downloads = tempfile::tempdir().unwrap();
-        let mut browser = Self { driver: child, port, session: String::new(), pictures, downloads };
+        let mut browser =
+            Self { driver: child, port, session: String::new(), pictures, downloads, temporary };
         let start = Instant::now();
         while std::net::TcpStream::connect(("127.0.0.1", browser.port.number())).is_err() {
             assert!(start.elapsed() < DEADLINE, "the driver did not start within {DEADLINE:?}");

@@ -38,7 +38,8 @@ pub(crate) struct Postgres {
 /// PostgreSQL is not installed.
 pub(crate) fn shared() -> Option<&'static Postgres> {
     static SHARED: OnceLock<Option<Postgres>> = OnceLock::new();
-    SHARED.get_or_init(Postgres::start).as_ref()
+    let start = || Postgres::start().inspect(Postgres::remove_after_tests);
+    SHARED.get_or_init(start).as_ref()
 }
 
 impl Postgres {
@@ -188,6 +189,25 @@ impl Postgres {
     /// Returns the servers that hold the shards of a Citus database.
     pub(crate) fn workers(&mut self) -> &mut [Self] {
         &mut self.workers
+    }
+
+    /// Starts a process that removes the files of this server and its workers once the test process has ended and the
+    /// servers have stopped. A value in a static variable is never dropped, so its directory would remain.
+    fn remove_after_tests(&self) {
+        let script = "cat >/dev/null; for dir; do while [ -e \"$dir/data/postmaster.pid\" ]; do sleep 0.1; done; \
+                      rm -rf \"$dir\"; done";
+        let dirs = self.workers.iter().chain([self]).map(|server| server.dir.path());
+        let remover = Command::new("sh")
+            .args(["-c", script, "sh"])
+            .args(dirs)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // The end of the test process closes the input, so the input must stay open until then.
+        std::mem::forget(remover);
     }
 
     fn data(&self) -> PathBuf {
