@@ -4,13 +4,16 @@
 # PostgreSQL's leader. With LONG=1, it also kills PostgreSQL's leader. After each step that must not affect PostgreSQL, the
 # script checks PostgreSQL's leader, its timeline and every write.
 #
+# A further server runs with `--engine` and stores its data in the two nodes of PostgreSQL. At the end, the script checks that
+# this server has every acknowledged key, and that a watcher has received each of them once.
+#
 #   try.sh FOLDER     an empty folder for the data, which is not deleted at the end
 #
 # Needs patroni (with psycopg), psql, curl and python3. Like PostgreSQL, the script must not be run as root.
 #   QUORATE   the program (default: quorate)
 #   ETCD      etcd 3.5 or 3.6; without this variable, the members run Quorate from the start
 #   PG_BIN    the folder with postgres and initdb (default: the newest version that is installed from Debian)
-#   PORTS     ten free ports
+#   PORTS     twelve free ports
 #   USERS     1: Patroni logs in. Versions before 4.1.1 can log in only if the members run etcd 3.5 when Patroni starts
 #   TLS       1: members, tools and Patroni use certificates that openssl creates
 set -euo pipefail
@@ -20,7 +23,7 @@ mkdir -p "$1"
 cd "$1"
 quorate=${QUORATE:-quorate}
 pg_bin=${PG_BIN:-$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)}
-read -ra ports <<<"${PORTS:-24001 24002 24003 24004 24005 24006 24007 24008 24009 24010}"
+read -ra ports <<<"${PORTS:-24001 24002 24003 24004 24005 24006 24007 24008 24009 24010 24011 24012}"
 limit_secs=60
 export LC_ALL=C.UTF-8
 
@@ -107,11 +110,38 @@ sql() {
     PGPASSWORD=of-postgres PGCONNECT_TIMEOUT=5 psql -qAtX -v ON_ERROR_STOP=1 \
         "host=127.0.0.1,127.0.0.1 port=${ports[8]},${ports[9]} user=postgres dbname=postgres target_session_attrs=${2:-read-write}" -c "$1"
 }
+has_synchronous_replica() { [[ $(sql "select count(*) from pg_stat_replication where sync_state = 'sync'") == 1 ]]; }
 # Inserts a row every tenth of a second. If an insert fails, it appends a line to the file `lost`.
 write_on() {
     while sleep 0.1; do
         sql 'insert into rows default values' >>writer.log 2>&1 || echo lost >>lost
     done
+}
+start_engine() {
+    local url="http://127.0.0.1:${ports[10]}" peer_url="http://127.0.0.1:${ports[11]}"
+    PGPASSWORD=of-postgres "$quorate" --name engine \
+        --engine "postgres://postgres@127.0.0.1:${ports[8]},127.0.0.1:${ports[9]}/postgres?sslmode=disable" \
+        --listen-client-urls "$url" --advertise-client-urls "$url" \
+        --listen-peer-urls "$peer_url" --initial-advertise-peer-urls "$peer_url" >>engine.log 2>&1 &
+}
+engine() { "$quorate" ctl --endpoints "http://127.0.0.1:${ports[10]}" "$@"; }
+# Puts a new key every tenth of a second. It appends the number of each acknowledged key to the file `acknowledged`.
+put_keys() {
+    local number
+    for ((number = 1; ; number++)); do
+        sleep 0.1
+        engine put "keys/$number" value >>puts.log 2>&1 && echo "$number" >>acknowledged
+    done
+}
+acknowledged() { sort acknowledged; }
+has_all_keys() { [[ -z $(comm -23 <(acknowledged) <(engine get keys/ --prefix --keys-only | sed -n 's|^keys/||p' | sort)) ]]; }
+watched() { sed -n 's|^keys/||p' watched | sort; }
+has_all_events() { [[ -z $(comm -23 <(acknowledged) <(watched)) ]]; }
+# Waits until a put that begins after this call has succeeded.
+puts_succeed() {
+    local before
+    before=$(wc -l <acknowledged)
+    until_it eval "((\$(wc -l <acknowledged) > $before + 1))"
 }
 # Waits until Patroni's leader has renewed its key since this call.
 patroni_goes_on() {
@@ -176,6 +206,14 @@ sql 'create table rows (number bigserial primary key)'
 write_on &
 undisturbed 'two nodes'
 
+start_engine
+until_it engine endpoint health
+engine watch keys/ --prefix >watched 2>>watch.log &
+: >acknowledged
+put_keys &
+puts_succeed
+say 'a server stores its data in the two nodes'
+
 if [[ -n ${ETCD:-} ]]; then
     hold=$("$ETCD" --version | sed -n 's/^etcd Version: \([0-9]*\.[0-9]*\).*/\1/p')
     for number in 0 1 2; do
@@ -210,6 +248,7 @@ until_it has_leader_and_replica
 say "switched over: $(leader_and_timeline)"
 [[ $(leader_and_timeline) == "$to on timeline 2" ]] || fail "$to should lead, on the next timeline"
 : >lost
+puts_succeed
 
 if [[ -n ${LONG:-} ]]; then
     number=${to#p}
@@ -218,11 +257,15 @@ if [[ -n ${LONG:-} ]]; then
         ctl auth disable >/dev/null
         USERS=
     fi
+    # Without synchronous replication, the failover could lose acknowledged writes.
+    curl -sf -X PATCH "http://127.0.0.1:${ports[6]}/config" -d '{"synchronous_mode": true}' >/dev/null
+    until_it has_synchronous_replica
     # Kills all processes of the node at once, as if the machine had failed.
     kill -KILL "${patroni_pid[$number]}" "$(head -n 1 "$to/postmaster.pid")"
     wait "${patroni_pid[$number]}" 2>/dev/null || true
     until_it leads "$from"
     until_it sql 'insert into rows default values'
+    puts_succeed
     say "$to was killed, and $from takes writes"
     start_patroni "$number"
     until_it has_leader_and_replica
@@ -232,4 +275,7 @@ fi
 count=$(sql 'select count(*) from rows')
 patroni_goes_on
 (($(sql 'select count(*) from rows' any) >= count)) || fail "the replica has fewer than $count rows"
-say "done: $(leader_and_timeline), $count rows"
+until_it has_all_keys
+until_it has_all_events
+[[ -z $(watched | uniq --repeated) ]] || fail "the watcher has received keys twice: $(watched | uniq --repeated)"
+say "done: $(leader_and_timeline), $count rows and $(wc -l <acknowledged) keys"

@@ -53,7 +53,7 @@ async fn postgresql_stays_up_while_members_change(kind: Kind) {
         Ok(patroni) => patroni,
         Err(why) => return skipped(&format!("tests of PostgreSQL under Patroni ({why})")),
     };
-    let places: Vec<_> = (0..5).map(|_| Options::new(kind).unguarded().prepare()).collect();
+    let places: Vec<_> = (0..6).map(|_| Options::new(kind).unguarded().prepare()).collect();
     let ports = places.iter().flat_map(|place| [place.port(), place.peer_port()]);
     let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
 
@@ -97,7 +97,8 @@ async fn postgresql_stays_up_while_members_change(kind: Kind) {
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(15)..].join("\n")
     };
-    let logs = || ["p0.log", "p1.log", "m0.log", "m1.log", "m2.log", "writer.log"].map(log);
+    let logs =
+        || ["p0.log", "p1.log", "m0.log", "m1.log", "m2.log", "writer.log", "engine.log"].map(log);
     assert!(said.status.success(), "{stdout}\n{stderr}\n{}", logs().join("\n"));
     // The script has reached its last step, so no essential step was skipped.
     let last = if is_long() { "done: p0 on timeline 3" } else { "done: p1 on timeline 2" };
