@@ -187,22 +187,13 @@ impl Draft {
 
 impl Committed {
     /// Returns how many more live keys the range has because of this batch's changes after revision
-    /// `after`, up to revision `up_to`. A version with number 1 creates a key, and every deletion in a
-    /// batch deletes a live key.
+    /// `after`, up to revision `up_to`.
     pub(crate) fn count_change(&self, range: KeyRange<'_>, after: i64, up_to: i64) -> i64 {
         let is_between = |record: &&Record| {
             let revision = record.at.revision.main;
             after < revision && revision <= up_to && range.contains(&record.key)
         };
-        let change_of = |record: &Record| match record.at.tombstone {
-            true => -1,
-            false => {
-                let fields = Fields::decode(&record.record)
-                    .expect("a record was decoded when its batch was decoded");
-                i64::from(fields.version == 1)
-            }
-        };
-        self.records.iter().filter(is_between).map(change_of).sum()
+        self.records.iter().filter(is_between).map(Record::count_change).sum()
     }
 
     /// Decodes a row of the log.
@@ -266,6 +257,17 @@ impl Record {
         } else {
             KeyValue::from_encoded(self.record.clone())
         }
+    }
+
+    /// Returns how many more live keys there are because of this version. A version with number 1 creates
+    /// a key, and every deletion in a batch deletes a live key.
+    pub(crate) fn count_change(&self) -> i64 {
+        if self.at.tombstone {
+            return -1;
+        }
+        let fields =
+            Fields::decode(&self.record).expect("a record was decoded when its batch was decoded");
+        i64::from(fields.version == 1)
     }
 
     fn change(&self, revision: i64) -> Change {

@@ -37,6 +37,7 @@ mod replica;
 mod role;
 mod secret;
 mod sequencer;
+mod spans;
 mod tail;
 mod term_id;
 mod url;

@@ -10,7 +10,7 @@
 //! | one key | 1, or none if the key is in the tail | 1 |
 //! | page of a range, in key order | 1 | the limit |
 //! | range with filters or another sort order | 1 | the range |
-//! | count of a range, also for a page | 1, or none if the count is known ([`Counts`]) | the range |
+//! | count of a range, also for a page | 1 or 2, or none if the count is known ([`Counts`]) | the range, or parts of two spans after the first count ([`spans`](crate::spans)) |
 //!
 //! # Invariants
 //!
@@ -35,8 +35,9 @@ use quorate_state::schema::Revision;
 use tokio_postgres::Row;
 
 use crate::counts::Counts;
-use crate::database::{Database, End, Statement, VersionsRead, no_progress};
+use crate::database::{Database, End, Statement, Tables, VersionsRead, no_progress};
 use crate::error::EngineError;
+use crate::spans::{Part, SPAN_KEYS, Spans};
 use crate::tail::{Overlaid, Position, Tail};
 
 /// Value of a statement's limit parameter if the number of rows is not limited.
@@ -252,6 +253,20 @@ impl TableReader {
         if let Some(count) = self.counts.get(query, revision, position.restarts, &self.tail) {
             return Ok(count);
         }
+        let count = match self.database.tables() {
+            Tables::Local => match Part::of(range) {
+                Some(part) => self.count_by_spans(&part, revision, position).await?,
+                None => 0,
+            },
+            // The coordinator of a Citus database would have to fetch all keys to divide the range.
+            Tables::Distributed => self.count_rows(range, revision).await?,
+        };
+        self.counts.note(query, revision, position.restarts, count);
+        Ok(count)
+    }
+
+    /// Counts the keys of a range with the database.
+    async fn count_rows(&self, range: KeyRange<'_>, revision: i64) -> Result<i64, ReadFault> {
         let (overlaid, _) = self.tail.overlay(range, Some(revision));
         let keys: Vec<&[u8]> = overlaid.iter().map(|overlaid| &overlaid.key[..]).collect();
         let (from, to, end) = bounds(range);
@@ -262,8 +277,41 @@ impl TableReader {
         check_compaction(read.compacted, revision)?;
         let row = read.rows.first().ok_or_else(no_progress)?;
         let live = overlaid.iter().filter(|overlaid| overlaid.live.is_some()).count();
-        let count = row.get::<_, i64>(0) + i64::try_from(live).unwrap_or(i64::MAX);
-        self.counts.note(query, revision, position.restarts, count);
+        Ok(row.get::<_, i64>(0) + i64::try_from(live).unwrap_or(i64::MAX))
+    }
+
+    /// Counts the keys of a part of the keyspace by its spans, and with the database outside of these spans. Those
+    /// parts are then divided into spans, too.
+    async fn count_by_spans(
+        &self,
+        part: &Part,
+        revision: i64,
+        position: Position,
+    ) -> Result<i64, ReadFault> {
+        let (mut count, gaps) = self.tail.spanned(part, revision, position.restarts);
+        for gap in gaps {
+            let (overlaid, _) = self.tail.overlay(gap.range(), Some(revision));
+            let keys: Vec<&[u8]> = overlaid.iter().map(|overlaid| &overlaid.key[..]).collect();
+            let (from, to, end) = bounds(gap.range());
+            let read = self
+                .database
+                .read_versions(
+                    Statement::DivideAt(end),
+                    &[&from, &to, &revision, &keys, &SPAN_KEYS],
+                )
+                .await?;
+            check_compaction(read.compacted, revision)?;
+            let in_tables = read.rows.last().map_or(0, |row| row.get::<_, i64>(0));
+            let starts = read.rows.iter().filter(|row| row.get::<_, i64>(0) % SPAN_KEYS == 1);
+            let starts = starts.map(|row| Bytes::copy_from_slice(row.get(1)));
+            let mut spans = Spans::divide(&gap, starts, in_tables);
+            count += in_tables;
+            for overlaid in overlaid.iter().filter(|overlaid| overlaid.live.is_some()) {
+                spans.change(&overlaid.key, 1);
+                count += 1;
+            }
+            self.tail.add_spans(&gap, spans, revision, position.restarts);
+        }
         Ok(count)
     }
 }

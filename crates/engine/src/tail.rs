@@ -27,6 +27,7 @@ use quorate_state::mvcc::KeyRange;
 use quorate_state::schema::{RecordKey, Revision};
 
 use crate::batch::Committed;
+use crate::spans::{Part, Spans};
 use crate::term_id::TermId;
 
 /// Maximum number of bytes of batches that are kept for watchers although they are already in the
@@ -70,6 +71,8 @@ struct Inner {
     unwritten_bytes: usize,
     /// For each key, its versions in the batches that are not in the tables, oldest first.
     index: BTreeMap<Bytes, VecDeque<Unwritten>>,
+    /// Counts of keys at the revision of `position`.
+    spans: Spans,
 }
 
 #[derive(Clone, Debug)]
@@ -96,6 +99,7 @@ impl Tail {
             byte_count: 0,
             unwritten_bytes: 0,
             index: BTreeMap::new(),
+            spans: Spans::default(),
         };
         Self { inner: RwLock::new(inner) }
     }
@@ -123,6 +127,7 @@ impl Tail {
         position.compacted = position.compacted.max(compacted);
         position.index = batch.index;
         inner.add_to_index(batch);
+        inner.spans.apply(batch, i64::MIN);
         inner.byte_count += batch.byte_count;
         inner.unwritten_bytes += batch.byte_count;
         inner.batches.push_back(Arc::clone(batch));
@@ -164,6 +169,8 @@ impl Tail {
             byte_count,
             unwritten_bytes: byte_count,
             index: BTreeMap::new(),
+            // The committed changes have not changed, so the counts remain valid.
+            spans: std::mem::take(&mut inner.spans),
         };
         batches.iter().for_each(|batch| rewound.add_to_index(batch));
         rewound.batches = batches;
@@ -213,6 +220,39 @@ impl Tail {
             (inner.position.restarts == restarts).then(|| inner.since(after + 1))??
         };
         Some(batches.iter().map(|batch| batch.count_change(range, after, up_to)).sum())
+    }
+
+    /// Returns the number of keys in the spans within a part of the keyspace at `revision`, and the parts
+    /// outside of these spans ([`Spans::within`]). Without the changes since this revision, nothing is known
+    /// about the spans at this revision.
+    pub(crate) fn spanned(&self, part: &Part, revision: i64, restarts: u64) -> (i64, Vec<Part>) {
+        let (count, gaps, later) = {
+            let inner = self.inner.read();
+            let later = inner.since(revision + 1);
+            match later.filter(|_| inner.position.restarts == restarts) {
+                Some(later) => {
+                    let (count, gaps) = inner.spans.within(part);
+                    (count, gaps, later)
+                }
+                None => return (0, vec![part.clone()]),
+            }
+        };
+        let change = |part: &Part| -> i64 {
+            let changes = later.iter();
+            changes.map(|batch| batch.count_change(part.range(), revision, i64::MAX)).sum()
+        };
+        let in_gaps: i64 = gaps.iter().map(change).sum();
+        (count - (change(part) - in_gaps), gaps)
+    }
+
+    /// Adds the spans into which a part of the keyspace has been divided, with their counts at `revision`.
+    /// Has no effect if the tail does not contain all later changes.
+    pub(crate) fn add_spans(&self, part: &Part, mut spans: Spans, revision: i64, restarts: u64) {
+        let mut inner = self.inner.write();
+        let later = inner.since(revision + 1);
+        let Some(later) = later.filter(|_| inner.position.restarts == restarts) else { return };
+        later.iter().for_each(|batch| spans.apply(batch, revision));
+        inner.spans.replace(part, spans);
     }
 
     /// Returns the keys of a range that have a version in the tail at `revision`, in key order,

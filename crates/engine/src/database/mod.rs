@@ -166,7 +166,7 @@ impl Database {
         statement.text(&self.url.schema, self.tables())
     }
 
-    fn tables(&self) -> Tables {
+    pub(crate) fn tables(&self) -> Tables {
         match self.is_distributed.load(Ordering::Relaxed) {
             true => Tables::Distributed,
             false => Tables::Local,

@@ -72,6 +72,9 @@ pub(crate) enum Statement {
     },
     /// Counts the keys of a range that are live at a revision, except the given keys.
     CountAt(End),
+    /// Reads the position and the key of every `$5`th key of a range that is live at a revision, except the
+    /// given keys. The first and the last key are always read. The position of the last key is the count.
+    DivideAt(End),
     /// Reads the compacted revision.
     Compacted,
     /// Takes over the sequencer role, if it is free.
@@ -161,6 +164,12 @@ const AT_REVISION: &str = "FROM {s}.newest n LEFT JOIN LATERAL (\
      ORDER BY v.mod_revision DESC, v.sub DESC LIMIT 1) o ON true \
      WHERE {range} AND ((n.mod_revision <= $3 AND NOT n.deleted) OR (n.mod_revision > $3 AND NOT o.deleted))";
 
+/// The condition that a key is live at revision `$3`, and is not one of the keys in `$4`.
+const LIVE_AT_REVISION: &str = "n.key <> ALL($4) AND \
+     CASE WHEN n.mod_revision <= $3 THEN NOT n.deleted ELSE coalesce((\
+     SELECT NOT v.deleted FROM {s}.versions v WHERE v.key = n.key AND v.mod_revision <= $3 \
+     ORDER BY v.mod_revision DESC, v.sub DESC LIMIT 1), false) END";
+
 /// The version of key `$1` at revision `$2`.
 const VERSION_AT: &str = "mod_revision, sub, deleted, record FROM {s}.versions \
      WHERE key = $1 AND mod_revision <= $2 ORDER BY mod_revision DESC, sub DESC LIMIT 1";
@@ -193,10 +202,14 @@ impl Statement {
             ),
             Self::RangeAt { end, whole, descending } => range_at(end, whole, descending, compacted),
             Self::CountAt(end) => format!(
-                "SELECT count(*), {compacted} FROM {{s}}.newest n WHERE {} AND n.key <> ALL($4) AND \
-                 CASE WHEN n.mod_revision <= $3 THEN NOT n.deleted ELSE coalesce((\
-                 SELECT NOT v.deleted FROM {{s}}.versions v WHERE v.key = n.key AND v.mod_revision <= $3 \
-                 ORDER BY v.mod_revision DESC, v.sub DESC LIMIT 1), false) END",
+                "SELECT count(*), {compacted} FROM {{s}}.newest n WHERE {} AND {LIVE_AT_REVISION}",
+                end.condition()
+            ),
+            Self::DivideAt(end) => format!(
+                "SELECT l.place, l.key, {compacted} FROM (SELECT n.key, row_number() OVER keys AS place, \
+                 lead(true) OVER keys IS NULL AS is_last FROM {{s}}.newest n \
+                 WHERE {} AND {LIVE_AT_REVISION} WINDOW keys AS (ORDER BY n.key)) l \
+                 WHERE (l.place - 1) % $5 = 0 OR l.is_last ORDER BY l.place",
                 end.condition()
             ),
             Self::ReadLog => part_of_log(&LogPart {
@@ -444,6 +457,7 @@ mod tests {
         let mut statements = vec![Statement::VersionAt];
         for end in [End::Before, End::Open] {
             statements.push(Statement::CountAt(end));
+            statements.push(Statement::DivideAt(end));
             for (whole, descending) in [(false, false), (false, true), (true, false), (true, true)]
             {
                 statements.push(Statement::RangeAt { end, whole, descending });

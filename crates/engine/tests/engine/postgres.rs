@@ -37,9 +37,13 @@ pub(crate) struct Postgres {
 /// Returns the server that the tests share. Each test uses a schema of its own. Returns `None` if
 /// PostgreSQL is not installed.
 pub(crate) fn shared() -> Option<&'static Postgres> {
-    static SHARED: OnceLock<Option<Postgres>> = OnceLock::new();
-    let start = || Postgres::start().inspect(Postgres::remove_after_tests);
-    SHARED.get_or_init(start).as_ref()
+    static SHARED: OnceLock<Option<(Postgres, Child)>> = OnceLock::new();
+    let start = || {
+        let postgres = Postgres::start()?;
+        let remover = postgres.remove_after_tests();
+        Some((postgres, remover))
+    };
+    SHARED.get_or_init(start).as_ref().map(|(postgres, _)| postgres)
 }
 
 impl Postgres {
@@ -192,12 +196,13 @@ impl Postgres {
     }
 
     /// Starts a process that removes the files of this server and its workers once the test process has ended and the
-    /// servers have stopped. A value in a static variable is never dropped, so its directory would remain.
-    fn remove_after_tests(&self) {
+    /// servers have stopped. A value in a static variable is never dropped, so its directory would remain. The end of the
+    /// test process closes the input of the returned process, which must not be dropped before.
+    fn remove_after_tests(&self) -> Child {
         let script = "cat >/dev/null; for dir; do while [ -e \"$dir/data/postmaster.pid\" ]; do sleep 0.1; done; \
                       rm -rf \"$dir\"; done";
         let dirs = self.workers.iter().chain([self]).map(|server| server.dir.path());
-        let remover = Command::new("sh")
+        Command::new("sh")
             .args(["-c", script, "sh"])
             .args(dirs)
             .current_dir("/")
@@ -205,9 +210,7 @@ impl Postgres {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .unwrap();
-        // The end of the test process closes the input, so the input must stay open until then.
-        std::mem::forget(remover);
+            .unwrap()
     }
 
     fn data(&self) -> PathBuf {
@@ -290,7 +293,7 @@ impl Drop for Postgres {
 }
 
 /// Returns the number of workers of each Citus database. Without workers, the tests run without Citus.
-fn worker_count() -> usize {
+pub(crate) fn worker_count() -> usize {
     std::env::var("QUORATE_CITUS_WORKERS").map_or(0, |count| count.parse().unwrap())
 }
 

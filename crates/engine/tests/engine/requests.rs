@@ -1,11 +1,13 @@
 //! Tests requests to one server: their responses, and the data after a restart.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb as pb;
 use quorate_engine::{Engine, EngineError, EngineOptions};
+use quorate_seeded_random::SplitMix64;
 use quorate_state::apply::{Refusal, Response};
 use quorate_state::backend::Batch;
 use quorate_state::lease::{LeaseRecord, LeaseRefusal};
@@ -13,7 +15,7 @@ use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
 use quorate_state::schema::Bucket;
 use quorate_state::units::LeaseId;
 
-use crate::postgres::shared;
+use crate::postgres::{shared, worker_count};
 use crate::proxy::{Action, Fault, Proxy};
 use crate::support::{
     compaction, delete, eventually, nobody, options, propose, put, put_at, put_request, range_of,
@@ -126,7 +128,7 @@ async fn the_database_counts_a_range_only_once_even_if_its_keys_change() {
     for number in 0..20 {
         put_at(&engine, &format!("k{number:02}"), "v").await;
     }
-    proxy.set_faults(vec![Fault { text: "SELECT count(*)", action: Action::Count, period: 1 }]);
+    proxy.set_faults(vec![Fault { text: counting(), action: Action::Count, period: 1 }]);
     let page = RangeQuery { limit: 3, ..range_of("k", b"l") };
     let count = RangeQuery { count_only: true, ..range_of("k", b"l") };
     assert_eq!(read(&engine, &page).await.unwrap().count, 20);
@@ -144,6 +146,68 @@ async fn the_database_counts_a_range_only_once_even_if_its_keys_change() {
     let old = RangeQuery { revision: first, ..page };
     assert_eq!(read(&engine, &old).await.unwrap().count, 20);
     assert_eq!(proxy.injected(), 1, "statements that counted the range");
+    engine.stop().await;
+}
+
+/// Returns the beginning of the statement that counts the keys of a range.
+fn counting() -> &'static str {
+    if worker_count() == 0 { "SELECT l.place" } else { "SELECT count(*)" }
+}
+
+/// Creates keys in one transaction for every hundred keys.
+async fn create(engine: &Engine, names: &[String]) {
+    for names in names.chunks(100) {
+        let success = names.iter().map(|name| pb::RequestOp {
+            request: put(name, "v").put.map(pb::request_op::Request::RequestPut),
+        });
+        let txn = pb::TxnRequest { success: success.collect(), ..pb::TxnRequest::default() };
+        let txn = Some(txn);
+        propose(engine, pb::InternalRaftRequest { txn, ..Default::default() }).await.unwrap();
+    }
+}
+
+/// The database counts only the keys outside of the spans into which an earlier count has divided the
+/// range. The spans follow all changes, whether they are in the tail or in the tables.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_of_ranges_that_overlap_a_counted_range_are_exact() {
+    const KEYS: usize = 7_000;
+    let Some(postgres) = shared() else { return };
+    let proxy = Proxy::start(postgres.port()).await;
+    let engine = start_one(&postgres.url_through(proxy.port, "spans")).await;
+    let key = |number: usize| format!("k{number:05}");
+    let mut live: BTreeSet<String> = (0..KEYS).map(key).collect();
+    create(&engine, &live.iter().cloned().collect::<Vec<_>>()).await;
+    let all = RangeQuery { limit: 1, ..range_of(&key(10), ALL) };
+    assert_eq!(read(&engine, &all).await.unwrap().count, 6_990);
+    proxy.set_faults(vec![Fault { text: counting(), action: Action::Count, period: 1 }]);
+    let mut random = SplitMix64::new(7);
+    for round in 0..60 {
+        for _ in 0..5 {
+            // Half of the keys do not exist at the start.
+            let name = format!("{}{}", key(random.position(KEYS)), ["", "x"][random.position(2)]);
+            if live.remove(&name) {
+                propose(&engine, delete(&name, b"")).await.unwrap();
+            } else {
+                put_at(&engine, &name, "v").await;
+                live.insert(name);
+            }
+        }
+        if round % 7 == 0 {
+            wait_written(&engine).await;
+        }
+        let (start, end) = (key(10 + random.position(KEYS)), key(random.position(KEYS)));
+        let (query, has_end) = match round % 3 {
+            0 => (RangeQuery { limit: 1, ..range_of(&start, ALL) }, false),
+            1 => (RangeQuery { count_only: true, ..range_of(&start, ALL) }, false),
+            _ => (RangeQuery { count_only: true, ..range_of(&start, end.as_bytes()) }, true),
+        };
+        let is_in = |name: &&String| **name >= start && (!has_end || **name < end);
+        let expected = live.iter().filter(is_in).count();
+        let found = read(&engine, &query).await.unwrap().count;
+        assert_eq!(usize::try_from(found).unwrap(), expected, "round {round}: {query:?}");
+    }
+    let bound = if worker_count() == 0 { 2 * 60 } else { u64::MAX };
+    assert!((1..=bound).contains(&proxy.injected()), "{} statements", proxy.injected());
     engine.stop().await;
 }
 
