@@ -2,8 +2,10 @@
 //!
 //! [`start`] starts the threads and returns [`Running`], which contains the [`Handles`]: a [`MemberInfo`] for status, a
 //! [`Reader`], a [`Proposer`], an [`Administrator`] and more. [`Handles::for_services`] returns the handles for the
-//! services of the client ports, which use the member as their data store. The modules form three layers, and each layer
-//! imports only from the layers below it (`cargo xtask tidy` checks this):
+//! services of the client ports, which use the member as their data store.
+//!
+//! The modules `data_store`, `handles` and `start` connect the parts. All other modules form three layers, and each
+//! layer imports only from the layers below it (`cargo xtask tidy` checks this):
 //!
 //! | layer | contains |
 //! |---|---|

@@ -238,9 +238,9 @@ impl Running {
         let [raft, apply, backend] = self.threads;
         self.handles.peers.stop();
         _ = self.backend_ending.try_send(());
-        // All changes are committed before the log stops, so that a snapshot in progress is marked in the log. Without
-        // its mark the snapshot is unusable, and after a downgrade the older release would replay entries that it does
-        // not understand.
+        // All changes are committed to the backend file before the log stops, so that a snapshot in progress is marked
+        // in the log. A snapshot without a mark is ignored, so after a downgrade the older release would start from an
+        // earlier snapshot and replay entries that it does not understand.
         let (done, is_done) = crossbeam_channel::bounded(1);
         let done: Done<()> = Box::new(move |()| _ = done.send(()));
         _ = self.applier.send(Job::Commit(done));

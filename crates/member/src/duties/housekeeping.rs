@@ -50,9 +50,8 @@ const LEADERLESS_CHECKS_MAX: u32 = 3;
 /// Publishes this member's name and client URLs to the cluster, and retries until the member list of the cluster
 /// contains them.
 ///
-/// Publishing starts when this member appears in its own member list. Other members assume that the files of a member
-/// with published URLs identify its cluster (`bootstrap::join`). A member whose files do not identify the cluster yet
-/// must therefore not publish its URLs.
+/// Publishing starts when this member appears in its own member list, because only then do its files identify its
+/// cluster. Other members assume that the files of a member with published URLs do so (`bootstrap::join`).
 pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     let attributes =
         Attributes { name: handles.info.identity().name.clone(), client_urls: client_urls.clone() };

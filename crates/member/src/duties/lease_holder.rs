@@ -190,7 +190,7 @@ impl LeaseHolder {
     }
 
     /// Waits for a leader and sends the request to it. Returns `None` after a pause if this member leads now, or if the
-    /// leader does not answer.
+    /// leader gives no usable response.
     async fn ask_leader<T>(
         &self,
         (id, path): (LeaseId, &str),

@@ -10,9 +10,10 @@
 //! * A quota alarm is disarmed only when the file is smaller than `--quota-disarm-percent` of the quota, and all
 //!   applied changes are in the file. If the disk is full, the alarm remains.
 //! * The alarm for a full disk is raised while `node` refuses writes. It is disarmed when all applied changes are in
-//!   the file, or when another member leads. The alarm stores its cause (`quorate_state::alarm`), so this also holds
-//!   after a restart.
-//! * The file is defragmented online to bring it below `--quota-disarm-percent` of the quota, once for each change in
+//!   the file, or when another member leads, unless the file has reached its quota. The alarm stores its cause
+//!   (`quorate_state::alarm`), so this also holds after a restart.
+//! * While this member's quota alarm is active, the file is defragmented online if that can bring it below
+//!   `--quota-disarm-percent` of the quota, at most once for the same number of bytes in use.
 //!   the number of bytes in use.
 
 use std::sync::Arc;
@@ -228,7 +229,7 @@ fn has_own_alarm(handles: &Handles) -> bool {
 }
 
 /// Disarms the alarm for a full disk when another member leads, or when this member's file contains all applied
-/// changes.
+/// changes. Leaves it active if the file has reached its quota.
 async fn take_back_for_room(handles: &Handles) {
     let member_status = handles.info.member_status();
     if member_status.leader() == NONE || (member_status.leads() && !is_written(handles).await) {

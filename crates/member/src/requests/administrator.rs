@@ -88,8 +88,8 @@ impl Administrator {
 
     /// Transfers the leadership before this member stops, so that clients do not wait for an election. The target is
     /// the voter that has been connected longest. The transfer takes at most the request timeout. During the transfer,
-    /// this member holds back the requests that other members have forwarded, and sends these requests to the new
-    /// leader before this method returns.
+    /// this member holds back the requests that other members have forwarded. It sends these requests to the new leader
+    /// before this method returns, or gives up after `SEND_TIME_MAX`.
     pub async fn hand_over(&self) {
         let own_id = format!("{:x}", self.info.id());
         if !self.info.member_status().leads() {
@@ -180,9 +180,9 @@ impl Administrator {
         Ok(())
     }
 
-    /// Waits until the hashes of the compactions accepted so far are stored, but at most for the request timeout.
-    /// Does not wait for revision 0, which means the newest revision, because the hash of that revision does not depend
-    /// on compactions.
+    /// Waits until the hashes of the compactions accepted so far are stored, but at most for the request timeout. Does
+    /// not wait for revision 0, which means the newest revision, because the hash of the newest revision is always
+    /// computed, never taken from the stored hashes.
     pub async fn wait_hashed(&self, revision: i64) {
         if revision != 0 {
             let hashed = self.compactions.all_hashed();

@@ -3,9 +3,9 @@
 //! One log entry may delete a key and write it again, because etcd's check for duplicate keys accepts a transaction
 //! that deletes all keys from a given key onwards and also puts one of them. If the compaction is at exactly the
 //! entry's revision, etcd keeps the record of the deletion and loses the record of the write after it, and an etcd
-//! member that reads the key crashes. Members that run Quorate keep both records, so a comparison would report them as
-//! corrupt. Therefore a Quorate member moves such a compaction back by one revision, which is safe for all members. In
-//! clusters without etcd members the revision is unchanged.
+//! member that reads the key crashes. Members that run Quorate keep both records, so the hashes of the two kinds of
+//! members would differ, and a comparison would report corruption. Therefore a Quorate member moves such a compaction
+//! back by one revision, which is safe for all members. In clusters without etcd members the revision is unchanged.
 //!
 //! # Not here
 //!

@@ -99,7 +99,7 @@ impl Proposer {
     }
 
     /// Proposes a request that depends on the clocks of this leader. The proposal fails unless the member still leads
-    /// in that term when the request reaches the log, because the clocks of another leader may differ.
+    /// in `term` when the request reaches the log, because the clocks of another leader may differ.
     pub async fn propose_as_leader(
         &self,
         term: Term,
@@ -254,7 +254,8 @@ impl Proposer {
 
     /// Logs that a client's write exceeds the quota, and raises the alarm.
     pub(crate) async fn refuse_growth(&self) {
-        // The excess is logged only once, although every refused write reaches this line until the alarm is disarmed.
+        // Every refused write reaches this line until the alarm is disarmed, but the excess is logged only while the
+        // alarm is not active yet.
         if !self.info.facts().alarms.is_out_of_space() {
             warn_of_full_store(self.published.quota, self.backend.size_bytes());
         }

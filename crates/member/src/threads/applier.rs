@@ -111,8 +111,8 @@ impl SharedApplier {
 impl RunInline for SharedApplier {
     fn run_queued(&self) -> bool {
         let Some(mut slot) = self.applier.try_lock() else { return false };
-        // If the applier panics here, the connection runtime catches the panic. The slot then stays empty, because no
-        // thread may use an applier whose state is unknown.
+        // The server aborts on a panic. If panics unwind instead, as in a test, the process may survive a panic of the
+        // applier here. The slot then stays empty, because no thread may use an applier whose state is unknown.
         let Some(mut applier) = slot.take() else { return false };
         let (before, was_full) = (applier.next_turn(), applier.machine.has_full_batch());
         applier.run_brief(&self.jobs);
@@ -419,7 +419,8 @@ impl Outlet for Carrier {
                 "local-member-id" = format!("{:x}", self.identity.member_id),
                 "local-member-applied-index" = index.get()
             ),
-            // The send fails only if the backend thread has ended after a fault, which also stops this thread.
+            // The send fails only if the backend thread has ended after a fault. The fault report then stops the
+            // member.
             Output::Commit { batch, then } => {
                 // The bytes of the batch stay in the metric. The backend thread subtracts them after the commit.
                 self.count_open(&batch);

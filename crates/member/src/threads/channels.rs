@@ -69,10 +69,11 @@ pub(crate) enum Input {
         token: u64,
     },
     ConfChangeDecided(ConfChangeDecision),
-    /// Wakes the driver's thread: either an entry was applied whose outcome consensus awaits, or another thread ran the
-    /// driver, so that the driver's thread has to stop or tick earlier.
+    /// Wakes the driver's thread. Sent when a membership change has been applied or a leader's snapshot installed,
+    /// because consensus waits for both, and when another thread has run the driver and the driver now has to stop, or
+    /// may have to tick before the time until which its thread sleeps.
     Wake,
-    /// Write the mark of a snapshot, whose file is on disk, to the log.
+    /// Write the mark of a snapshot to the log. The snapshot's file is already on disk.
     MarkSnapshot(SnapshotMark),
     SnapshotTaken {
         index: LogIndex,
@@ -218,8 +219,9 @@ impl DriverHandle {
 
     /// Sends a client's request, unless too many requests wait for the driver.
     ///
-    /// If no other request is in progress on the member, the request is processed on the calling thread. Concurrent
-    /// requests are left to the driver's thread, which processes them as one batch.
+    /// The caller sets `is_alone` if no other request of the same kind (proposal or read barrier) is in progress. The
+    /// request is then processed on the calling thread. Concurrent requests are left to the driver's thread, which
+    /// processes them as one batch.
     pub(crate) fn request(&self, input: Input, is_alone: bool) -> Result<(), Full> {
         if self.requests_queued.fetch_add(1, Ordering::Relaxed) >= REQUESTS_QUEUED_MAX {
             self.requests_queued.fetch_sub(1, Ordering::Relaxed);

@@ -7,7 +7,8 @@
 //!
 //! # Invariants
 //!
-//! * A request's [`Waiting`] ends exactly once: with its response, or at its deadline.
+//! * A request's [`Waiting`] ends at most once: with its response or at its deadline. If the request is cancelled, it
+//!   is dropped before either.
 //! * A response to a request that was cancelled or timed out is dropped, because each slot has a generation, and the
 //!   generation of a late response does not match.
 //! * [`Waiting`] stays on the runtime thread that created it. All connection runtimes are single-threaded, so a task

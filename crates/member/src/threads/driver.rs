@@ -15,7 +15,7 @@
 //! otherwise applying entries could delay the ticks on which elections and heartbeats depend.
 //!
 //! If this member is the only voter, the driver's thread writes the log between effects, because no peer has to be
-//! served during the write. When another voter joins, the log moves to its own thread.
+//! served during the write. When another voter joins, the log moves to its own thread and stays there.
 //!
 //! # Bounds
 //!
@@ -113,7 +113,8 @@ impl SharedDriver {
             }
             deadline = self.take_turn(|driver| driver.run_queued(&self.inputs));
         }
-        // The lock is released before the log is closed, because the log thread may send a last report.
+        // The lock is released before the log is closed, because closing waits for the log thread, and the log thread
+        // tries to take the lock when it sends a last report.
         let driver = self.driver.lock().take();
         driver.expect("only this thread ends the driver").close();
     }
@@ -144,8 +145,8 @@ impl RunInline for SharedDriver {
         if !slot.as_ref().is_some_and(|driver| driver.may_run_inline()) {
             return false;
         }
-        // If the driver panics here, the connection runtime catches the panic. The slot then stays empty, because no
-        // thread may use a driver whose state is unknown.
+        // The server aborts on a panic. If panics unwind instead, as in a test, the process may survive a panic of the
+        // driver here. The slot then stays empty, because no thread may use a driver whose state is unknown.
         let Some(mut driver) = slot.take() else { return false };
         let led = driver.leads();
         driver.run_queued(&self.inputs);
@@ -242,7 +243,7 @@ impl Driver {
         self.take_batch(&mut batch, inputs);
         self.batch = batch;
         // The applier does not report the applied index, because each report would wake this thread. It is sufficient
-        // to read the index at every tick.
+        // to read the index after every batch and at every tick.
         self.consensus.notice_applied(self.neighbours.member_status.applied());
         if let Some(delay) = self.ticks.take(self.now, has_come, self.leads()) {
             self.notice_delay(delay);

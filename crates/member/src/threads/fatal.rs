@@ -1,9 +1,9 @@
 //! How a member stops itself: after a fault, after its removal from the cluster, or because its state is corrupt.
 //!
 //! A fault is a failure of this machine, for example a failing disk or a corrupt file. The thread that encounters a
-//! fault reports it here and ends. The task that waits for the member to end receives the first report and ends the
-//! process. Until the process ends, no request is answered, because a response to a request that may not be durable is
-//! worse than no response.
+//! fault reports it here and ends. The task that waits for the member to end receives the first report and stops the
+//! member. Until then, requests that depend on the ended thread are not answered, because a response to a request that
+//! may not be durable is worse than no response.
 
 use std::error::Error;
 use std::sync::Arc;

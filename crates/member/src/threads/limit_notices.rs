@@ -1,5 +1,5 @@
-//! Log lines about limits: the configured limits at startup, with a warning about unwise values, and later each limit
-//! that is reached.
+//! Log lines about limits: the configured limits at startup, with a warning about unwise values, and later that the
+//! backend quota is exceeded.
 
 use quorate_state::quota::Quota;
 

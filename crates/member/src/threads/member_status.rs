@@ -223,7 +223,8 @@ impl MemberStatus {
         let released = {
             let mut waiting = self.waiting.lock();
             waiting.sweep();
-            // The applied index is read under the lock, so that the applier cannot advance in between.
+            // The applied index is read under the lock, so that the applier cannot advance between the comparison and
+            // the registration of the wait.
             waiting.waits.wait(completer, index, self.applied())
         };
         if let Some(completer) = released {

@@ -1,9 +1,10 @@
 //! Generates request ids and lease ids that are unique over the life of the cluster, without coordination.
 //!
 //! Layout, most significant first: the 16 low bits of the member id, then a 48-bit counter that starts at a random
-//! number. Ids of two members differ in the first part. Two runs of one member generate the same id only if their
-//! counter ranges overlap. With a billion ids per run, that happens once in 140,000 restarts. etcd derives the counter
-//! from the start time, which repeats when the clock is set back.
+//! number. Ids of two members differ in the first part, unless the low bits of their member ids are equal. Two such
+//! members, or two runs of one member, generate the same id only if their counter ranges overlap. With a billion ids
+//! per run, that happens once in 140,000 restarts. etcd derives the counter from the start time, which repeats when the
+//! clock is set back.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn members_started_at_the_same_time_generate_different_ids() {
+    fn two_runs_of_one_member_generate_different_ids() {
         let (one, other) = (RequestIds::start(7).unwrap(), RequestIds::start(7).unwrap());
         let made: std::collections::BTreeSet<u64> = (0..1000).map(|_| one.next()).collect();
         assert!((0..1000).all(|_| !made.contains(&other.next())));

@@ -1,8 +1,8 @@
 //! Lists of waiting requests in the core threads.
 //!
 //! A caller that gives up cannot remove its completer from the list. Abandoned completers are therefore swept whenever
-//! the list has doubled since the last sweep. The list never holds more than twice as many completers as there are
-//! waiting callers, or [`SWEEP_MIN`] if that is greater.
+//! the list has doubled since the last sweep. The list never holds more than twice as many completers as callers were
+//! waiting at the last sweep, or [`SWEEP_MIN`] if that is greater.
 
 use crate::threads::completion::Completer;
 use crate::threads::outcome::Outcome;

@@ -5,7 +5,8 @@
 //! member from serving clients if the states differ. In [`compare_periodically`] the leader compares its whole keyspace
 //! with each member's keyspace. In [`compare_compactions`] the leader compares the stored hashes of compactions, so
 //! that members need no additional scan. If either of the leader's checks finds a difference, the leader raises an
-//! alarm. No writes are accepted until an operator deactivates the alarm.
+//! alarm. While the alarm is active, all requests that go through the log to read or write data are refused. The alarm
+//! stays active until an operator deactivates it, or until the corrupt member has been rebuilt (`own`).
 //!
 //! # Bounds
 //!

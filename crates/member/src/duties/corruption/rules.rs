@@ -27,7 +27,7 @@ pub(super) struct Finding {
     pub(super) difference: Difference,
 }
 
-/// The kind of inconsistency between a member's state and the leader's state.
+/// The kind of inconsistency that a comparison with the leader's state has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Difference {
     #[error("the leader's own hash at revision {revision} has changed from {before} to {after}")]

@@ -94,8 +94,8 @@ impl Survey {
         }
     }
 
-    /// Queries all members concurrently for the hash that is comparable with `held`. The responses are in ascending
-    /// order of member id.
+    /// Queries all other members concurrently for the hash that is comparable with `held`. The responses are in
+    /// ascending order of member id.
     pub(super) async fn take(&self, held: &HashKv) -> Vec<(u64, Result<Answer, Unanswered>)> {
         let wanted =
             Wanted { revision: held.hash_revision, compact_revision: held.compact_revision };

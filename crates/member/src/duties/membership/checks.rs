@@ -1,9 +1,11 @@
-//! Checks that a membership change leaves the cluster with a quorum.
+//! Checks that a membership change leaves the cluster with a quorum. The checks are part of `--strict-reconfig-check`,
+//! which is enabled by default.
 //!
 //! A committed change takes effect immediately: an added voter increases the size of a majority even if it never
-//! starts. Before proposing a change, the member that received the request therefore checks two conditions: enough
-//! voters of the new configuration must have started, and enough of these voters must be connected to this member now.
-//! The checks use only this member's view, and their result is not replicated.
+//! starts. Before proposing an addition or a removal, the member that received the request therefore checks two
+//! conditions: enough voters of the new configuration must have started, and enough of these voters must be connected
+//! to this member now. Before a promotion, only the first condition is checked. The checks use only this member's view,
+//! and their result is not replicated.
 //!
 //! # Not here
 //!
@@ -61,8 +63,9 @@ fn connected_count(voters: &[Voter]) -> usize {
     voters.iter().filter(|voter| voter.link == Link::Steady).count()
 }
 
-/// Checks the addition of a voter or a learner. A cluster with a single voter may always grow once that voter has
-/// started: otherwise a restored cluster, which starts with one member, could never be extended.
+/// Checks the addition of a voter or a learner. A cluster with a single started voter may always grow. A majority of
+/// two voters includes the new voter, which has not started, so a restored cluster, which starts with one member, could
+/// otherwise never be extended.
 pub(super) fn check_addition(voters: &[Voter], as_learner: bool) -> Result<(), Danger> {
     let is_alone = voters.len() == 1;
     let started = started_count(voters);

@@ -1,8 +1,8 @@
 //! Membership changes: checks a change before it is proposed, and promotes learners. Only the leader can check a
 //! promotion, so other members forward promotions to the leader.
 //!
-//! A member first checks, from its own view, how a change affects the quorum. The change then goes through the log, and
-//! every member checks its validity when applying it.
+//! With `--strict-reconfig-check`, a member first checks, from its own view, how a change affects the quorum. The
+//! change then goes through the log, and every member checks its validity when applying it.
 //!
 //! # Not here
 //!

@@ -159,8 +159,8 @@ pub async fn keep_storage_version(handles: Arc<Handles>) {
     }
 }
 
-/// Waits a short time for the cluster version to be set, so that the first client of a new cluster sees it. If the
-/// members cannot agree in that time, clients are served anyway.
+/// Waits a short time until the cluster version is set and this member's storage version has followed it, so that the
+/// first client of a new cluster sees both. If the members cannot agree in that time, clients are served anyway.
 pub async fn settle_versions(handles: &Handles) {
     let settled = async {
         let mut looks = interval(Duration::from_millis(1));

@@ -46,9 +46,10 @@ pub(super) fn next_step(
 }
 
 /// Returns the old and the new cluster version if a rise is expected, and `None` otherwise. The old version is the
-/// directory's version (`cluster`). The new version is this member's version (`own`), which is the older version if an
-/// operator holds the cluster version. A cluster version that is older than the oldest supported file version is
-/// ignored. It was set because not all founding members had answered, so no operator needs to return to it.
+/// directory's version (`cluster`). The new version is `own`: at startup this member's version, and later the version
+/// that the leader is about to propose. While an operator holds the cluster version, neither is higher than the held
+/// version. For a cluster version that is older than the oldest supported file version, returns `None`: it was set
+/// because not all founding members had answered, so no operator needs to return to it.
 pub(super) fn expected_rise(
     cluster: Option<Version>,
     own: Version,

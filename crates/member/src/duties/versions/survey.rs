@@ -1,4 +1,4 @@
-//! Requests the versions of all members, with `GET /version` on each member's peer port.
+//! Collects the versions of all members. Requests the other members' versions with `GET /version` on their peer ports.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Queries the versions of all members concurrently.
+    /// Queries the versions of all other members concurrently, and adds this member's version.
     pub(super) async fn take(info: &MemberInfo) -> Self {
         let timeout = info.limits().request_timeout;
         let own = info.version();
