@@ -77,7 +77,7 @@ pub struct DataDir {
 pub struct DirectoryWarnings {
     /// Names in the data directory that etcd does not use.
     pub unexpected: Vec<OsString>,
-    /// Directories that other users can read, each with its permission bits.
+    /// Directories whose permission bits differ from the expected ones, each with its permission bits.
     pub open_modes: Vec<(PathBuf, u32)>,
 }
 
@@ -166,7 +166,7 @@ impl DataDir {
     }
 }
 
-/// Ensures that a directory exists and is writable. Adds it to `odd` if other users can read it.
+/// Ensures that a directory exists and is writable. Adds it to `odd` if its permission bits are not [`DIR_MODE`].
 fn check_dir(disk: &dyn Disk, dir: &Path, odd: &mut Vec<(PathBuf, u32)>) -> io::Result<()> {
     match disk.metadata(dir)? {
         Some(facts) if facts.mode & 0o777 != DIR_MODE => odd.push((dir.to_path_buf(), facts.mode)),

@@ -21,8 +21,7 @@
 //!
 //! # Tests
 //!
-//! `snap/tests.rs` reads etcd's files and writes them again byte for byte, and tries every kind of
-//! damage.
+//! `snap/tests.rs` reads etcd's files and writes them again byte for byte, and damages a file at every byte.
 
 mod database;
 #[cfg(any(test, fuzzing))]

@@ -3,17 +3,18 @@
 //! A log is a directory of segments. Each segment is a sequence of records (`record`), whose data is chained by one
 //! running checksum. [`Wal`] appends to the log. [`Wal::open`] reads the log, cuts off a torn end, and opens the log
 //! for appending. [`read`] and [`snapshot_marks`] read it without changing anything. A single thread owns the log. It
-//! appends entries and hard states, and acts on them only after they are reported as synced.
+//! appends entries and hard states, and must not acknowledge them before they are reported as synced.
 //!
 //! # Guarantees
 //!
 //! * All records that [`Wal::sync`] (or [`Wal::save`] with `synced`) has acknowledged survive a power cut, in order,
-//!   unless bytes decay on the medium. Decayed bytes are reported, never repaired silently.
+//!   unless [`Options::sync`] is off or bytes decay on the medium. Decayed bytes are reported, never repaired silently.
 //! * After a power cut at any point the log can be opened. The log is then either complete, or ends in a torn record,
 //!   which is cut off.
-//! * After a failed write or sync the log refuses all operations. The kernel may have dropped the bytes that it could
-//!   not write, so a retry would acknowledge bytes that are not on the disk.
-//! * If only the commit index changes, no sync is needed. The change stays in memory until the next sync, as in etcd.
+//! * After a failed write or sync of records the log refuses all operations. The kernel may have dropped the bytes that
+//!   it could not write, so a retry would acknowledge bytes that are not on the disk.
+//! * If only the commit index changes, no sync is needed. The change may stay in memory until the next sync, as in
+//!   etcd.
 //! * Space for the log is reserved in advance if the disk has enough free space. Otherwise, the log uses the remaining
 //!   space, and stops only at a record for which there is no room.
 //!
@@ -99,7 +100,7 @@ impl Default for Options {
 pub struct Appended {
     /// Size of the encoded records, in bytes.
     pub bytes: u64,
-    /// Whether the caller must wait for a sync before it acts on the records.
+    /// Whether the caller must wait for a sync before it acknowledges the records.
     pub sync_needed: bool,
 }
 
@@ -247,8 +248,8 @@ impl Wal {
 
     /// Adds a mark for an existing snapshot, and syncs all records added so far.
     ///
-    /// The snapshot itself must already be durable, because a member cannot start with a mark whose snapshot is
-    /// missing. The mark takes effect once a hard state whose commit index covers it is also durable.
+    /// The snapshot itself must already be durable, because older etcd versions refuse to start if the snapshot of a
+    /// mark is missing. The mark takes effect once a hard state whose commit index covers it is also durable.
     pub fn save_snapshot(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
         self.check_usable()?;
         if mark.index > 0 && mark.conf_state.is_none() {

@@ -1,5 +1,5 @@
-//! Commits. This is the only module that writes to the file, and it determines the order of writes
-//! and syncs.
+//! Commits. Once a file is open, this is the only module that writes pages to it, and it determines the order of writes
+//! and syncs. (`db` creates a file and repairs its meta page, and `reclaim` truncates the file.)
 //!
 //! ```text
 //! 1  shape every edited tree into pages, allocate a free place for each    nothing is written yet

@@ -13,8 +13,8 @@ use super::snapshot::Snapshot;
 pub struct Entry<'tx> {
     /// The entry's key.
     pub key: &'tx [u8],
-    /// The entry's value. If the key names a bucket, the value is the bucket's header, followed by the page of an
-    /// inline bucket.
+    /// The entry's value. If the key names a bucket, the value is the bucket's header and, for an inline bucket, its
+    /// page.
     pub value: &'tx [u8],
     /// Whether the key names a bucket instead of a value.
     pub is_bucket: bool,

@@ -1,6 +1,6 @@
 //! The open database file: opening, creating and locking it, starting read transactions on it, and its statistics.
 //!
-//! [`Db`] is a reference-counted handle. A read transaction ends when its last `Bytes` is dropped,
+//! [`Db`] is a reference-counted handle. A read transaction ends when its last handle and its last `Bytes` are dropped,
 //! on any thread, without a call to this module.
 //!
 //! # Not here
@@ -68,9 +68,10 @@ impl Db {
     /// Opens a file. A missing file is created, and an empty file initialised, unless the file is opened for reading
     /// only.
     ///
-    /// The file's lock is held until all handles, readers and writers are dropped. Only the meta pages are read and, if
-    /// the file is opened for writing, the branch pages. Damage in another page is detected when the page is read, or
-    /// by [`ReadTx::check`].
+    /// The file's lock is held until all handles, readers and writers are dropped. If the file is opened for reading
+    /// only, only the meta pages are read. Otherwise the branch pages are read too, and either all leaves or, with
+    /// [`Options::flat`], only the few leaves that are needed to find the free pages. Damage in another page is
+    /// detected when the page is read, or by [`ReadTx::check`].
     pub fn open(disk: &Arc<dyn Disk>, path: &Path, options: Options) -> Result<Self> {
         if !meta::is_page_size(options.page_bytes_new) {
             return Err(BoltError::Options {
@@ -209,11 +210,11 @@ fn open_file(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc
 /// later commits overwrite pages that only the previous state needs, and because a process that
 /// ended before its last sync may have left the meta page only in the system's memory.
 ///
-/// After a failed sync of the meta page, the system treats the page as written, and no later sync
-/// would write it. In this case the page is written again. The other meta page and all its pages
-/// are durable and remain untouched, so a power cut during the write leaves at least one of the two
-/// meta pages intact. If a sync fails before the meta page is written, no mark is left. In that
-/// case the current meta page is the durable one and must not be overwritten.
+/// After a failed sync of the meta page, the system treats the page as written, and no later sync would write it. A
+/// mark records such a failure ([`failure_mark`]), and if there is a mark, the page is written again. The other meta
+/// page and all its pages are durable and remain untouched, so a power cut during the write leaves at least one of the
+/// two meta pages intact. If a sync fails before the meta page is written, no mark is left. In that case the current
+/// meta page is the durable one and must not be overwritten.
 fn make_durable(
     disk: &dyn Disk,
     (file, path): (&dyn DiskFile, &Arc<Path>),

@@ -1,7 +1,7 @@
 //! Fuzz target: a backend file with arbitrary bytes.
 //!
-//! Every operation returns a result for any bytes. If the check finds no problem, the file accepts writes, and
-//! afterwards contains both the old content and the written entries.
+//! Every operation returns a result for any bytes. If the check finds no problem, no write reports damage, and after
+//! successful writes the file contains both the old content and the written entries.
 
 use std::collections::BTreeMap;
 use std::path::Path;

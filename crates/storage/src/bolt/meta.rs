@@ -41,7 +41,7 @@ pub(super) struct Meta {
     pub(super) root: PageId,
     pub(super) root_sequence: u64,
     pub(super) freelist: PageId,
-    /// The first page number that has never been allocated.
+    /// All pages of the state have lower numbers than this mark.
     pub(super) high_water: PageId,
     pub(super) txid: TxId,
 }

@@ -1,9 +1,9 @@
 //! Finds the free pages of a file when it is opened, by walking the trees of the current state.
 //!
 //! A stored free list is neither trusted nor needed: every page below the high-water mark that no tree reaches is free.
-//! All branch pages are read, but most leaf pages are not. In a tree without nested buckets, only the number of pages
-//! in a leaf matters, and a leaf has a single page if the next page is itself reached. So opening a file of 1 GB reads
-//! only a few MB.
+//! All branch pages are read. With [`super::Options::flat`], most leaf pages are not: in a tree without nested buckets,
+//! only the number of pages in a leaf matters, and a leaf has a single page if the next page is itself reached. So
+//! opening a flat file of 1 GB reads only a few MB.
 //!
 //! # Not here
 //!

@@ -5,6 +5,7 @@
 //! above a boundary: the position at which the file would end if it had no free pages. The first pass also rewrites
 //! runs of leaves that would fit in considerably fewer pages. After a pass, the pages above the last used page are
 //! free. The high-water mark is lowered to that page, and the file is truncated there once no snapshot reaches further.
+//! A *round* is a sequence of passes, which ends when another pass would hardly shrink the file.
 //!
 //! Other transactions may commit between two steps, so a pass records its position as a bucket and a key, not as pages.
 //! Each step writes approximately as many pages as its budget allows.

@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn large_entries_share_a_leaf_of_several_pages() {
-        // A single entry fills only 51 % of a page, but five entries fill 86 % of three pages.
+        // A single entry fills only 52 % of a page, but five entries fill 86 % of three pages.
         assert_eq!(leaf(&[2100; 14], true), [5, 10, 13, 14]);
         // Each very large entry has a leaf of its own, with room for a small neighbour.
         assert_eq!(leaf(&[1 << 20, 100, 1 << 20], true), [2, 3]);

@@ -34,7 +34,7 @@ pub struct Options {
     /// Whether commits return without waiting for the disk. Intended for files that are not needed after the machine
     /// stops.
     pub no_sync: bool,
-    /// The number of additional bytes by which a file is extended when it has to grow.
+    /// The maximum number of additional bytes by which a file is extended when it has to grow.
     pub growth_bytes: u64,
     /// The minimum size of the mapped address space in bytes, so that a growing file is rarely mapped again.
     pub map_bytes_min: usize,

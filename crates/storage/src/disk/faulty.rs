@@ -203,8 +203,8 @@ impl FaultyDisk {
 
     /// Cuts the power at the operation with this number, counted as [`Self::operation_count`] does.
     ///
-    /// That operation may have reached the medium, but it reports a failure. A sync has no effect
-    /// in this case. All later operations fail without effect.
+    /// That operation may have reached the medium, but it reports a failure. If it is a sync, it has no effect. All
+    /// later operations of the kinds in [`Operation`] fail without effect.
     pub fn stop_at(&self, operation: u64) {
         let mut world = self.world.lock();
         world.faults.power_cut_after = Some(operation.saturating_sub(world.operation_count));
@@ -287,7 +287,7 @@ impl FaultyDisk {
         self.world.lock().tree.flip(path, offset, bit)
     }
 
-    /// Returns the number of bytes of disk space that the files occupy.
+    /// Returns the total length of the files in bytes. A removed file counts until the next power cut or copy.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.world.lock().tree.bytes()

@@ -82,8 +82,8 @@ impl IncomingDatabase {
     /// Syncs the complete file and renames it to `<index>.snap.db`, where `index` is the snapshot's index. Returns the
     /// new path.
     ///
-    /// An existing file with that name is kept, because it contains the same snapshot and may be in use. On failure, no
-    /// file remains.
+    /// An existing file with that name is kept, because it contains the same snapshot and may be in use. If the file
+    /// cannot be synced or renamed, it is removed.
     pub fn finish(self, index: u64) -> Result<PathBuf, SnapError> {
         assert!(
             self.unsynced_bytes <= self.bytes,

@@ -206,9 +206,9 @@ pub fn read(disk: &dyn Disk, dir: &Path, start: &SnapshotMark) -> Result<Content
 
 /// Returns a log's snapshot marks, except marks beyond the last commit index.
 ///
-/// A member may start from the snapshot of any returned mark. Only the segments after the last gap
-/// are read, because a crash during a purge may have left a segment before a gap. A mark beyond the
-/// commit index belongs to a snapshot whose installation never finished.
+/// A member may start from the snapshot of any returned mark. Only the segments after the last gap are read, because a
+/// crash while etcd purged segments may have left a segment before a gap. A mark beyond the commit index belongs to a
+/// snapshot whose installation never finished.
 pub fn snapshot_marks(disk: &dyn Disk, dir: &Path) -> Result<Vec<SnapshotMark>, WalError> {
     let names = list(disk, dir)?.segments;
     let gap = names.windows(2).rposition(|pair| !pair[0].precedes(&pair[1]));

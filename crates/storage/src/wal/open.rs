@@ -120,9 +120,9 @@ impl Wal {
             // on the medium.
             for names in [parent(dir), dir] {
                 match disk.sync_dir(names) {
-                    // Syncing the parent directory requires read permission. A user without this
-                    // permission cannot have created the log, because creating a log also syncs the
-                    // parent directory.
+                    // Syncing the parent directory requires read permission. Creating a log also syncs the parent
+                    // directory, so a user without this permission cannot have created the log and left its name
+                    // unsynced.
                     Err(error) if names != dir && error.kind() == ErrorKind::PermissionDenied => {}
                     synced => synced.map_err(WalError::io("sync", names))?,
                 }

@@ -164,7 +164,7 @@ impl Log {
         }
     }
 
-    /// Returns all records of an undamaged log, or the records before the damage.
+    /// Returns all records of the log if it can be read, or the records found when it was last read without damage.
     fn records(&mut self) -> Vec<Record> {
         let mut records: Vec<Record> = Vec::new();
         let ending = inspect::visit(&RealDisk, &self.dir(), |place, content| {

@@ -1,5 +1,5 @@
-//! Tests with files written by etcd. The files can be read and edited without a fault, and have the
-//! same content as an online snapshot of the same server.
+//! Tests with files written by etcd. The files can be read and edited without a fault, and the image of a snapshot file
+//! is the same as the file.
 
 use std::path::Path;
 use std::process::Command;

@@ -112,9 +112,9 @@ fn reclaim_merges_sparse_leaves() {
     let place = TestDir::new();
     let db = place.open();
     fill(&db, 0..4000, |_| 100);
-    // A leaf has eight entries. Half of every other leaf is deleted first, then half of the
-    // remaining leaves. So no transaction rewrites two neighbours, and no leaf becomes small enough
-    // to be joined immediately.
+    // A leaf has eight entries. First, half of the entries in every other leaf are deleted, then half of the entries in
+    // each remaining leaf. So no transaction rewrites two neighbours, and no leaf becomes small enough to be joined
+    // immediately.
     for parity in 0..2 {
         delete(&db, (0..4000).filter(|n| n / 8 % 2 == parity && n % 8 < 4));
     }

@@ -4,8 +4,8 @@ use super::*;
 use crate::disk::{Fault, Operation};
 use crate::purge::purge;
 
-/// The progress of a member's run. `offered` contains the acknowledged entries and the entries
-/// whose save is in progress.
+/// The progress of a member's run. `offered` contains the entries that the log has once the save in progress is
+/// finished.
 #[derive(Clone, Default)]
 struct Progress {
     acknowledged: Vec<Entry>,
@@ -452,7 +452,8 @@ fn run_with_snapshots(disk: &FaultyDisk, dir: &Path) -> u64 {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let options = Options { segment_bytes: 3000, ..small_options() };
         let mut wal = Wal::create(shared, dir, metadata(), options)?;
-        // Purging is separate from the log, as in production, so a failed purge does not end this run.
+        // Purging does not go through the log, so this run continues after a failed purge, although a member would
+        // stop.
         let purge = || drop(purge(disk, dir, ".wal", 1, true));
         let mut committed = HardState::default();
         for round in 1..=4 {
