@@ -1,5 +1,6 @@
 //! `compare` runs the same workloads on etcd and on Quorate in turn, and prints the ratios of their results. It uses
-//! Debian's etcd, or the etcd versions in the given directories, and prints one table for each version.
+//! the etcd versions in the given directories, or the etcd in `ETCD_BIN_DIR`, or else Debian's etcd. For each version,
+//! it prints one table for single members and one for clusters.
 //!
 //! On a machine with other load, only the ratio of two figures measured in immediate succession is meaningful. Each
 //! case is therefore measured several times, on one server directly after the other, and its result is the median ratio
@@ -40,7 +41,7 @@ use crate::{Outcome, protoc, provision, say};
 const USAGE: &str = "\
 usage: cargo xtask compare [--etcd FOLDER]... [--only NAME,NAME] [--list] [--quick] [--pairs N] [--quorate FILE] [--noise] [--write FILE]
 
-  --etcd     compare with the etcd in this folder; may be repeated, with one table for each version. The default is the
+  --etcd     compare with the etcd in this folder; may be repeated, with tables for each version. The default is the
              folder in ETCD_BIN_DIR, or else Debian's etcd, which is downloaded
   --only     run only these cases
   --list     print the names of all cases
@@ -183,8 +184,8 @@ fn folders(options: &Options) -> Result<Vec<PathBuf>, String> {
     }])
 }
 
-/// Returns the paths of our program and of the other files that clients need. Builds or creates the files that the
-/// selected cases need, unless an option gives their path.
+/// Returns the paths of our program and of the other files that clients need. Builds our program, unless an option
+/// gives its path, and creates the other files if a selected case needs them.
 fn tools(options: &Options) -> Result<Tools, String> {
     let quorate = match &options.quorate {
         Some(file) => file.clone(),

@@ -1,8 +1,8 @@
 //! `package` builds the release and packs it: Debian packages, a container image, its root file system, and the
 //! checksums of all files.
 //!
-//! Two runs on one commit produce the same bytes: every timestamp is the commit's (or `SOURCE_DATE_EPOCH`), every
-//! file belongs to root, archive entries are sorted, and the program contains no path of the build machine. The image
+//! Two runs on one commit produce the same bytes: every timestamp is the commit's (or `SOURCE_DATE_EPOCH`), the owner
+//! of every file is fixed, archive entries are sorted, and the program contains no path of the build machine. The image
 //! contains the C library of the build machine, and the summary names the version of that library. Identical programs
 //! also require the same C compiler and the same Rust toolchain, which `rust-toolchain.toml` pins.
 //!

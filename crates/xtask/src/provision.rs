@@ -6,8 +6,8 @@
 //! root under the target directory, so that the system's package lists, cache and hooks are not touched and no
 //! permissions are needed. A downloaded package is reused without network access.
 //!
-//! A missing apt or an unreachable mirror is not an error: the interoperability tests are then skipped, and the output
-//! reports the reason.
+//! A missing apt or an unreachable mirror does not make the tests fail: the tests that need the missing program are
+//! skipped, and the output reports the reason.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

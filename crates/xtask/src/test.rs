@@ -2,12 +2,12 @@
 //!
 //! The simulator runs for two minutes. The server is built first, in the black-box test profile, and its path is passed
 //! to the tests. Debian's etcd is downloaded, so that the same tests also run against the original. The black-box
-//! package runs last, so its summary is at the end of the output. Its suite runs four times: against a single member,
-//! against the leader of three members, against a follower, and against a follower with authentication and with
-//! certificates for clients and peers. A long run (`--long`) also runs it with authentication and certificates against
-//! the single member and the leader. Parts of the suite also run through a proxy, through a gateway, and against
-//! servers whose data is in a PostgreSQL database. A long run runs the whole suite in these modes. `QUORATE_GOLDEN` and
-//! `RAFT_TESTDATA`, if set, are passed to every test.
+//! package runs last, so its summary is at the end of the output. Its suite runs five times: against a single member,
+//! against the leader of three members, against a follower, against a server whose data is in a PostgreSQL database,
+//! and against a follower with authentication and with certificates for clients and peers. A long run (`--long`) also
+//! runs it with authentication and certificates against the single member and the leader. Parts of the suite also run
+//! through a proxy, through a gateway, and against one of three servers on a database. A long run runs the whole suite
+//! in these modes. `QUORATE_GOLDEN` and `RAFT_TESTDATA`, if set, are passed to every test.
 //!
 //! Tests whose material is missing are skipped, and the last lines of the output report their number. `QUORATE_REQUIRE`
 //! lists material that must exist, separated by commas: `golden`, `raft-testdata`, `etcd`, `promtool`, `postgres`,

@@ -1,5 +1,5 @@
-//! Cases on 100,000 keys of 16 bytes with values of 256 bytes, which measure the cost of individual operations. Each
-//! case runs on new servers.
+//! Cases that measure the cost of individual operations, most of them on 100,000 keys of 16 bytes with values of 256
+//! bytes. Each case runs on new servers.
 //!
 //! In a cluster of three, the cost of all members is counted, whichever member receives a request.
 
@@ -108,7 +108,7 @@ impl Place {
         }
     }
 
-    /// Returns the service at this target, which measures the cost of all members.
+    /// Returns the service at this place. It measures the cost of all members, or only the cost of the proxy.
     fn service(self, cluster: &Cluster) -> Result<Service, String> {
         let position = match self {
             Self::Follower => cluster.follower()?,
@@ -124,7 +124,7 @@ impl Place {
     }
 }
 
-/// One case: a workload and its target.
+/// One case: a workload and the place where it runs.
 #[derive(Debug)]
 pub(super) struct Case {
     pub(super) name: &'static str,
@@ -135,7 +135,7 @@ pub(super) struct Case {
     is_filled: bool,
     /// The arguments of the load generator.
     args: &'static [&'static str],
-    /// The number of operations in one measurement. etcd takes three to five seconds for them.
+    /// The number of operations in one measurement. In most cases, etcd takes three to five seconds for them.
     total: u64,
     /// The compared figures, each with its target (the maximum ratio), if there is one.
     figures: &'static [(Figure, Option<f64>)],
@@ -567,7 +567,7 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// Runs the selected cases whose target satisfies `belongs`.
+/// Runs the selected cases whose place satisfies `belongs`.
 pub(super) fn run(
     programs: &Programs,
     options: &Options,

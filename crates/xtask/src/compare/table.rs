@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_result_is_the_median_of_the_pairwise_ratios() {
-        // The machine was busy during the second pair, but the pair's ratio is unaffected.
+        // The machine was busy during the second pair, but the pair's ratio is hardly affected.
         let row = Row::of_pairs("w", "us", &[(50.0, 20.0), (500.0, 210.0), (52.0, 20.0)], 0.42);
         assert_eq!((row.etcd, row.quorate), (52.0, 20.0));
         assert!((row.measured - 0.4).abs() < 1e-9);

@@ -175,7 +175,7 @@ mod tests {
         for length in 0..2000 {
             drop(needs(&program[..length]));
         }
-        // Each byte of the headers and of the tables that they point to is inverted in turn.
+        // Each of the first 2,000 bytes, which include the headers, is inverted in turn.
         for place in 0..2000 {
             let mut broken = program[..program.len().min(1 << 20)].to_vec();
             broken[place] ^= 0xff;

@@ -1,8 +1,8 @@
 //! Forbidden dependencies between our crates, and unused dependencies, in the manifests.
 //!
 //! A dependency is used if a path begins with its name: `bytes::Bytes`, `use bytes as`. Production code must use the
-//! entries of `[dependencies]`; a dependency used only by tests must be a dev-dependency. A manifest must use each
-//! entry of `[workspace.dependencies]`.
+//! entries of `[dependencies]`; a dependency used only by tests must be a dev-dependency. Each entry of
+//! `[workspace.dependencies]` must be used by at least one manifest.
 
 use super::source::{Source, folder, is_test_file, production, words};
 

@@ -2,8 +2,8 @@
 //!
 //! A sentence is stilted if it contains one of the [`PHRASES`], or if one of its clauses begins with one of the
 //! [`OPENINGS`]. A heading is a sentence if it has more than [`HEADING_WORDS_MAX`] words, contains one of the
-//! [`VERBS`], begins with a question word, or ends with a full stop. Doc comments that only refer to the module are
-//! counted as well.
+//! [`VERBS`], begins with a question word, or ends like a sentence (`.`, `?`, `!`). Doc comments that only refer to the
+//! module are counted as well.
 //!
 //! Sentences in Markdown pages and in Rust comments are counted. Code, tables and words in backticks are ignored.
 //! [`TABLE`] contains the count of each group. A group is a crate, a directory, or a Markdown page. The count of a
