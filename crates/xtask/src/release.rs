@@ -39,7 +39,7 @@ fn prepare(version: &str) -> Outcome {
     check_unchanged()?;
     let present = env!("CARGO_PKG_VERSION");
     if numbers(version)? < numbers(present)? || is_tagged(version)? {
-        return Err(format!("{version} is not newer than {present}, or already has a tag"));
+        return Err(format!("{version} is older than {present}, or already has a tag"));
     }
     let date = output(Command::new("date").args(["-u", "+%F"]))?;
     edit("CHANGELOG.md", |text| changelog::release(text, version, date.trim()))?;
