@@ -3,8 +3,9 @@
 //!
 //! # Bound
 //!
-//! At most [`ORDERS_QUEUED_MAX`](crate::threads::channels::ORDERS_QUEUED_MAX) batches are queued. The applier blocks
-//! while the queue is full, for example while the disk has no space.
+//! At most [`ORDERS_QUEUED_MAX`](crate::threads::channels::ORDERS_QUEUED_MAX) batches are queued. While the queue is
+//! full, for example while the disk has no space, the applier gathers changes in its open batch. Once this batch has
+//! reached its maximum size, the applier blocks.
 //!
 //! # Not here
 //!
