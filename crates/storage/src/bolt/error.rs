@@ -86,7 +86,7 @@ pub enum BoltError {
     ///
     /// Readers continue to see the last state that is known to be durable. Reopening the file yields either that state
     /// or the state whose commit failed, never a mixture.
-    #[error("{}: commits are refused, because an earlier write failed: {cause}", path.display())]
+    #[error("{}: commits are refused, because an earlier write or sync failed: {cause}", path.display())]
     Poisoned {
         /// The backend file.
         path: Arc<Path>,

@@ -56,5 +56,5 @@ fn assert_sound(db: &Db, context: &str) {
     let problems = db.read().check();
     assert!(problems.is_empty(), "{context}: {problems:?}");
     let leaked = db.unaccounted_pages();
-    assert!(leaked.is_empty(), "{context}: pages neither used, pending nor free: {leaked:?}");
+    assert!(leaked.is_empty(), "{context}: pages not in exactly one group: {leaked:?}");
 }
