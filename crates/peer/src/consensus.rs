@@ -18,7 +18,7 @@ pub trait Consensus: fmt::Debug + Send + Sync + 'static {
     /// Called when a message to this peer was lost.
     fn report_unreachable(&self, peer: MemberId);
 
-    /// Called when this peer's connections have broken and its address refuses new ones.
+    /// Called when a stream of this peer has broken and all of the peer's URLs refuse connections.
     fn report_gone(&self, peer: MemberId);
 
     /// Called when the transfer of a snapshot to this peer ends. Each snapshot passed to the transport is reported

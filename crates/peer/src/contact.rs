@@ -1,5 +1,5 @@
 //! The data that all connections to one other member share: its id, its URLs, whether it is reachable, and how many
-//! bytes may wait for it. The connections themselves belong to `peer`.
+//! bytes wait for it. The connections themselves belong to `peer`.
 
 use std::sync::Arc;
 

@@ -106,7 +106,7 @@ impl std::fmt::Debug for PeerStream {
 }
 
 impl Dialer {
-    /// Connects to a target. If `timeout` is given, the connection is closed when sent data is not acknowledged for
+    /// Connects to a target. If `timeout` is given, a TCP connection is closed when sent data is not acknowledged for
     /// that long.
     pub(crate) async fn connect(
         &self,

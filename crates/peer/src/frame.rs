@@ -42,7 +42,7 @@ const WHOLE_MESSAGE: u8 = 2;
 pub(crate) enum StreamKind {
     /// Append messages from a leader.
     Append,
-    /// All other messages.
+    /// All other messages, and appends while the append stream is not open.
     Message,
 }
 

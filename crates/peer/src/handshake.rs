@@ -1,7 +1,7 @@
 //! The handshake headers between members: versions, the cluster id, and the member's URLs.
 //!
-//! Every request to the raft paths carries the sender's version and cluster id. Versions are compared by major and
-//! minor number only. A missing version counts as 2.0.
+//! Every request to the raft paths, except a probe, carries the sender's version and cluster id. Versions are compared
+//! by major and minor number only. A missing version counts as 2.0.
 
 use http::{HeaderMap, HeaderName, HeaderValue, request};
 
@@ -92,7 +92,7 @@ impl Introduction {
         }
     }
 
-    /// Adds the headers that every request carries.
+    /// Adds the headers that every request except a probe carries.
     pub(crate) fn introduce(&self, request: request::Builder) -> request::Builder {
         let request = request
             .header(SERVER_FROM, &self.member)

@@ -2,9 +2,9 @@
 //!
 //! A member opens both streams of every peer and reopens them after failures. It makes at most one attempt per
 //! [`REDIAL_INTERVAL`], plus a few faster attempts just after a stream has broken, and switches to the next URL after
-//! each failure. All complete messages that are received in one read form a batch. A peer sends data at least three
-//! times per read timeout. If it is silent for a whole timeout, the stream is reopened. If a stream has broken and
-//! every URL refuses connections, the peer is reported to the consensus core as gone.
+//! each failed attempt. All complete messages that are received in one read form a batch. A peer sends data at least
+//! three times per read timeout. If it is silent for a whole timeout, the stream is reopened. If a stream has broken
+//! and every URL refuses connections, the peer is reported to the consensus core as gone.
 //!
 //! # Not here
 //!

@@ -1,8 +1,8 @@
 //! The transport between the members of a cluster: etcd's peer protocol.
 //!
 //! Each member opens two streams to every other member and reads from them. The transport writes to the streams that
-//! the other members have opened. If a message's stream is not open, the message is sent as a separate request.
-//! Snapshots are always sent as separate requests.
+//! the other members have opened. A message for which no stream is open is sent as a separate request. Snapshots are
+//! always sent as separate requests.
 //!
 //! ```text
 //! consensus thread --send--> peer --> outgoing   --> body of the peer's stream     (frame, wire)

@@ -61,7 +61,7 @@ impl Local {
         }
     }
 
-    /// Adds the headers that every request to another member carries.
+    /// Adds the headers that every request to another member's raft paths, except a probe, carries.
     pub(crate) fn introduce(&self, request: request::Builder) -> request::Builder {
         let request = self.introduction.introduce(request);
         match self.origin.header() {

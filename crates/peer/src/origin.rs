@@ -11,8 +11,8 @@
 //!
 //! * Members with different origins exchange no consensus messages.
 //! * A member stops if a quorum of the members has a different origin. A newly restored member also stops if any member
-//!   was never restored. A response counts only if the member itself has opened the connection, so that a forged
-//!   request cannot stop the member.
+//!   was never restored. Only the origins in responses on connections that the member itself has opened are counted, so
+//!   that a forged request cannot stop the member.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -347,7 +347,7 @@ fn put_chunk(data: &[u8], out: &mut Vec<u8>) {
 pub(crate) trait Observer: Send + 'static {
     /// Called when this many bytes were written.
     fn wrote(&self, bytes: usize);
-    /// Called when the connection ends.
+    /// Called when the connection ends, unless its attachment has already ended.
     fn lost(&self, ended: Ended);
 }
 

@@ -22,7 +22,7 @@ use crate::status::Attempt;
 use quorate_net::listen::DirectWriter;
 use quorate_telemetry::log;
 
-/// The status of another member. The names are etcd's.
+/// Whether another member is in the applied membership. The names are etcd's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerKind {
     /// A member of the cluster according to the membership that this member has applied.

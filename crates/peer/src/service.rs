@@ -216,7 +216,7 @@ impl Service {
             return *refused;
         }
         let sender = handshake::sender_id(request.headers());
-        // A separate task receives the snapshot, because it has to clean up even if the connection ends.
+        // The snapshot is received by a separate task, which removes an incomplete file even if the connection ends.
         let receiving = self.local.runtime.spawn({
             let (local, depot) = (Arc::clone(&self.local), Arc::clone(&self.depot));
             let body = request.into_body();
@@ -296,7 +296,7 @@ impl Service {
         Ok(())
     }
 
-    /// Adds the headers that every response carries.
+    /// Adds this member's cluster id and origin to a response.
     fn mark(&self, answer: &mut Response<PeerBody>) {
         let cluster = HeaderValue::try_from(&self.local.introduction.cluster);
         answer
@@ -360,7 +360,8 @@ where
 }
 
 /// Returns whether the sender in a message differs from the sender in the request's headers, if the headers name a
-/// sender. Messages that members forward to their leader keep their original sender.
+/// sender. Messages that members forward to their leader keep their original sender, so these messages are not
+/// compared.
 fn is_of_another(sender: Option<MemberId>, message: &Message) -> bool {
     message.kind.carries_term() && sender.is_some_and(|sender| sender != message.from)
 }

@@ -7,8 +7,8 @@
 //!
 //! # Bound
 //!
-//! Only the last header of each peer with streams is stored, up to [`HEADER_BYTES_MAX`]. A difference is logged once,
-//! and again if the value changes.
+//! Only the last header of each peer with streams is stored, up to [`HEADER_BYTES_MAX`]. Differences are logged once,
+//! and again if the header changes.
 
 use std::collections::BTreeMap;
 

@@ -2,12 +2,12 @@
 //!
 //! The snapshot's pages stay allocated until the transfer ends. They are read on threads outside the runtime, one piece
 //! at a time, each after the connection has accepted the previous piece. The result is always reported, because the
-//! consensus core sends nothing else to that member until it receives the result.
+//! consensus core sends the recipient no appends until it receives the result.
 //!
 //! # Bound
 //!
 //! The transfer fails if the peer accepts nothing for [`STALL_MAX`], or if it does not answer within
-//! [`ANSWER_WAIT_MAX`] after receiving everything.
+//! [`ANSWER_WAIT_MAX`] after the end of the body.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -569,7 +569,7 @@ fn a_silent_peer_is_dialed_again() {
         let silent = Member::new(units::MemberId(1), vec![url]);
         two.peers.set_members(&Members::new([silent], []));
         let (mut open, mut dialed) = (Vec::new(), 0);
-        // The first member requests each of the two streams twice. Other requests may arrive in between.
+        // Member 2 requests each of the two streams twice. Other requests may arrive in between.
         while dialed < 4 {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = vec![0; 4096];

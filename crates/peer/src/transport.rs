@@ -142,7 +142,7 @@ impl Peers {
         }
     }
 
-    /// Ends all streams. Both members then open them again.
+    /// Ends all streams. This member and its peers then open them again.
     pub fn reconnect(&self) {
         self.local.reconnects.send_modify(|count| *count += 1);
         self.table.end_streams();

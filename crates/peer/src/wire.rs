@@ -1,7 +1,7 @@
 //! Encodes and decodes Raft messages as `raftpb` bytes.
 //!
-//! The code is handwritten to avoid copies: an entry's payload is copied from the log directly into the socket's
-//! buffer, and a received payload remains a slice of the buffer into which it was read.
+//! The code is handwritten to avoid copies: an entry's payload is copied from the log directly into the buffer that is
+//! sent, and a received payload remains a slice of the buffer into which it was read.
 //!
 //! # Guarantees
 //!
