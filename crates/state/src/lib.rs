@@ -6,9 +6,9 @@
 //! waits. Time is an argument, and `member` owns the threads.
 //!
 //! Here, `a` ← `b` means that module `b` depends on module `a`: `schema` ← `backend` ← `mvcc` ← `watch`; `backend` ←
-//! `alarm`, `auth`, `members`, `versions`; `lease` and `quota` depend on no other module; `apply` uses all of them, and
-//! no module uses `apply`. A module never depends on a module to its right. `apply` passes facts, such as a key's lease
-//! or the changes that watchers receive, between modules that do not depend on each other.
+//! `alarm`, `auth`, `versions`; `versions` ← `members`; `lease` and `quota` depend on none of these; `apply` uses all
+//! of them, and no module uses `apply`. Any module may use `units` and `steps`. `apply` passes facts, such as a key's
+//! lease or the changes that watchers receive, between modules that do not depend on each other.
 //!
 //! # Not here
 //!

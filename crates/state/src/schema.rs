@@ -86,7 +86,7 @@ pub mod alarm {
 pub mod auth {
     /// Whether authentication is enabled, as one byte: 1 for enabled, 0 for disabled.
     pub const ENABLED: &[u8] = b"authEnabled";
-    /// The number of changes to users and roles, eight bytes.
+    /// The revision of users and roles, eight bytes.
     pub const REVISION: &[u8] = b"authRevision";
 }
 

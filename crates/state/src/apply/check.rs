@@ -45,11 +45,11 @@ pub const fn check_delete_range(request: &DeleteRangeRequest) -> Result<(), Requ
 ///
 /// As in etcd, both the number of operations in a list and the depth of nesting are limited. Without this third limit,
 /// however, a tree of lists could contain any number of operations. A request of ordinary size reaches this limit only
-/// if each of its operations takes less than a hundred bytes.
+/// if its operations take less than a hundred bytes on average.
 pub const OPERATIONS_MAX: usize = 16_384;
 
 /// Checks a transaction whose lists may contain at most `operation_count_max` operations: first its structure, and then
-/// that no branch writes a key twice.
+/// that no branch puts a key twice or both puts and deletes a key.
 pub fn check_txn(request: &TxnRequest, operation_count_max: usize) -> Result<(), RequestRefusal> {
     check_structure(request, operation_count_max)?;
     check_overlap(request)
@@ -95,7 +95,8 @@ fn check_lists(
     Ok(())
 }
 
-/// Checks that no branch of a transaction writes a key twice. Takes O(n log² n) steps for n operations.
+/// Checks that no branch of a transaction puts a key twice, or both puts and deletes a key. Takes O(n log² n) steps for
+/// n operations.
 pub fn check_overlap(request: &TxnRequest) -> Result<(), RequestRefusal> {
     Footprint::of(&request.success)?;
     Footprint::of(&request.failure)?;

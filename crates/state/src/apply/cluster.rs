@@ -8,7 +8,8 @@ use crate::units::MemberId;
 use crate::versions::{Downgrade, Version};
 
 impl State {
-    /// Applies an alarm command. If the action is unknown, nothing changes and the response is empty.
+    /// Applies an alarm command. If the action is unknown, or would raise an alarm without a kind, nothing changes and
+    /// the response lists no alarms.
     pub(super) fn alarm(&mut self, command: &AlarmCommand) -> Response {
         let AlarmCommand { request, cause } = command;
         let alarm = Alarm { member: MemberId(request.member_id), kind: request.alarm };

@@ -1,7 +1,6 @@
 //! Evaluates the conditions of a transaction and selects its branches.
 //!
-//! All conditions, including those of nested transactions, are evaluated against one state before
-//! anything is written.
+//! The conditions, including those of nested transactions, are evaluated against one state before anything is written.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;

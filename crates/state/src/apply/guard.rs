@@ -29,8 +29,8 @@ impl State {
                 permission.check_lease(Access::Write, LeaseId(revoke.id))
             }
             Command::Auth(command) if command.is_for_admins() => auth.check_admin(caller),
-            // There is nothing to check. Either the member that received the request has checked the permission, or a
-            // member proposes the command itself.
+            // The guards have nothing to check. Either the command checks the caller when it is executed, or the member
+            // that received the request has checked the permission, or a member proposes the command itself.
             Command::Auth(_)
             | Command::Compaction(_)
             | Command::LeaseGrant(_)

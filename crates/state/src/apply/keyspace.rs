@@ -1,4 +1,5 @@
-//! Commands about keys. All writes to the keyspace go through [`Writer`], which keeps leases and keys consistent.
+//! Commands about keys. All writes to the keyspace go through [`Writer`], which keeps leases and keys consistent,
+//! except the deletions of the keys of a revoked lease (`leases`).
 
 use quorate_api::etcdserverpb::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest,
@@ -12,8 +13,8 @@ use crate::mvcc::{KeyRange, MvccError, RangeQuery, RangeResult, Snapshot, WriteT
 use crate::quota::put_cost;
 use crate::units::LeaseId;
 
-/// The result of a read. The inner error is a refusal by the state, and the outer error is a fault
-/// of this machine.
+/// The result of a read or a write. The inner error is a refusal by the state, and the outer error is a fault of this
+/// machine.
 pub(super) type Answer<T> = Result<Result<T, Refusal>, Fault>;
 
 impl State {

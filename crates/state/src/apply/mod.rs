@@ -12,8 +12,10 @@
 //!
 //! # Invariants
 //!
-//! * An outcome depends only on the entry and on the state before it. Time, the size of the file
-//!   and this member's configuration affect only lease clocks and quota decisions, on which no replicated data depends.
+//! * The changes of an entry depend only on the entry, on the state before it, and on settings that should be the same
+//!   on every member, such as the maximum number of learners. Time affects only the expiry of leases and tokens. The
+//!   size of the file affects only the response: an entry that exceeds the quota makes its changes, but the proposer
+//!   receives an error.
 //! * An entry makes all its changes or none. Everything that could fail part-way is checked first.
 //! * An entry at or below the consistent index does not change stored data.
 //! * A failure of this machine is a [`Fault`], never an outcome.
@@ -107,7 +109,7 @@ pub struct EntryMeta {
     pub index: u64,
     /// The entry's term.
     pub term: u64,
-    /// The current time, for the clocks of leases.
+    /// The current time, for the lease clocks and the expiry of tokens.
     pub now: Millis,
     /// The size of the backend file in bytes, for the quota.
     pub file_bytes: u64,
@@ -146,7 +148,8 @@ pub enum Notice {
     OutOfSpace,
 }
 
-/// A response. Its header, if any, contains only the revision. The server fills in cluster, member and term.
+/// A response. Its header, if any, contains only the revision. The server fills in the cluster id, the member id and
+/// the term.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each variant contains the response of the same name")]
 pub enum Response {

@@ -119,7 +119,7 @@ impl State {
     }
 
     /// Publishes like [`State::publish`], and calls `reveal` when the changes become visible to readers. At that
-    /// moment, no watcher can be registered, and no event has been delivered yet.
+    /// moment, no watcher can be registered, and no event of these changes has been delivered yet.
     pub(super) fn publish_with(&mut self, reveal: impl FnOnce()) {
         self.auth.begin_publication();
         let mut publication = self.hub.publication();

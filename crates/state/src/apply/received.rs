@@ -3,7 +3,8 @@
 //! A Quorate leader sends an image that contains exactly the entries of its snapshot. So does an etcd leader, except
 //! after a restart. After a restart, etcd applies entries again although its backend file already contains them, and it
 //! may send that file with a snapshot that is a few entries older. The receiver cannot simply refuse the image until
-//! the leader has caught up, because the leader may need the receiver's vote to make progress.
+//! the leader has caught up, because the leader may need the receiver in the quorum that commits the entries in
+//! question.
 //!
 //! # Invariants
 //!

@@ -1,11 +1,11 @@
-//! Reasons for refusing an entry, or a request before it is proposed. Every member makes the same
-//! decision.
+//! Reasons for refusing an entry, or a request before it is proposed.
 
 use crate::auth::AuthRefusal;
 use crate::lease::LeaseRefusal;
 use crate::mvcc::MvccRefusal;
 
-/// A deterministic response other than success, with etcd's text.
+/// Why a request is refused, with etcd's text. Every member refuses the same requests, except that each member compares
+/// the size of its own file with the quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The request is invalid.

@@ -142,8 +142,8 @@ impl AuthCommand {
     }
 }
 
-/// Commands that set facts about the cluster. Every replayed entry updates these facts, even if the
-/// file already contains its effects.
+/// Commands that set facts about the cluster. A replayed entry with such a command updates these facts in memory, even
+/// if the file already contains the effects of the entry.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each variant contains the request of the same name")]
 pub enum ClusterCommand {
@@ -152,7 +152,7 @@ pub enum ClusterCommand {
     DowngradeInfoSet(DowngradeInfoSetRequest),
 }
 
-/// A committed entry cannot be decoded. No member could apply it.
+/// An entry cannot be decoded, so no member could apply it.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestFault {
     /// The entry is not a proposal.

@@ -65,7 +65,7 @@ pub struct PlainPassword;
 /// Quorate cannot apply.
 pub(crate) type Changed = Result<Result<(), AuthRefusal>, PlainPassword>;
 
-/// The applier's users, roles and tokens, which may be newer than the published ones.
+/// The applier's users and roles, which may be newer than the published ones, and the tokens.
 #[derive(Debug)]
 pub struct Auth {
     view: Arc<View>,

@@ -1,4 +1,4 @@
-//! Reads users and roles from their rows.
+//! Reads and writes the rows of users and roles.
 
 use std::collections::BTreeMap;
 

@@ -52,7 +52,7 @@ impl Fingerprint {
     }
 }
 
-/// A token that a lookup has found.
+/// A client's token, without its text.
 pub struct Token {
     user: Arc<str>,
     /// When the token expires, in milliseconds of the caller's clock, or [`REVOKED`].

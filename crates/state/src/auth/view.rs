@@ -127,7 +127,7 @@ impl View {
         self.is_enabled
     }
 
-    /// Returns the number of changes to users and roles.
+    /// Returns the revision of users and roles.
     #[must_use]
     pub const fn revision(&self) -> u64 {
         self.revision

@@ -122,7 +122,7 @@ impl Batch {
         self.operations.len()
     }
 
-    /// Returns the total size of all keys and values, in bytes.
+    /// Returns the approximate total size of all keys and values, in bytes.
     #[must_use]
     pub const fn byte_count(&self) -> usize {
         self.byte_count

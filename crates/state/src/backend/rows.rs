@@ -1,8 +1,8 @@
 //! The rows of all buckets except `key`, in memory. The rows describe everything except the keyspace: users, roles,
 //! leases, alarms, members and versions.
 //!
-//! A member reads the rows from its backend file once, when it starts. The engine reads the rows from its database, and
-//! then applies the changes of each committed batch to them.
+//! A member reads the rows from its backend file when it starts, and when a leader's snapshot has replaced the file.
+//! The engine reads the rows from its database, and then applies the changes of each committed batch to them.
 //!
 //! # Not here
 //!

@@ -3,8 +3,8 @@
 //!
 //! There is one lock, which most calls hold only while they look up and update one lease. A scan releases it after
 //! every [`SCAN_STEP`] entries, so that a renewal waits only for microseconds even when a hundred thousand leases
-//! expire at once. Only [`Leases::promote`] and [`Leases::demote`] visit every lease under the lock, and both run only
-//! when leadership changes.
+//! expire at once. Only a few calls visit every lease under the lock: [`Leases::promote`] and [`Leases::demote`], when
+//! leadership changes; `load`, when a snapshot replaces the leases; and [`Leases::list`].
 #![expect(clippy::disallowed_types, reason = "no result depends on the order of iteration")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -4,15 +4,15 @@
 //! revision order. Records that a compaction may already have deleted are left out, so the result
 //! depends only on the history and the compacted revision, not on the progress of the deletion.
 //!
-//! There is one exception, which follows etcd because members must agree. If no key is live at the
-//! hashed revision, no record is left out, so the hash does depend on the progress of the deletion.
-//! A key deleted at the hashed revision is not live there, even if the same entry wrote it again.
+//! There is one exception, which follows etcd because members must agree. If no key is live at the hashed revision,
+//! only tombstones at the compacted revision are left out, so the hash does depend on the progress of the deletion. A
+//! key deleted at the hashed revision is not live there, even if the same entry wrote it again. Only for the hash of a
+//! compaction does such a key count as live.
 //!
 //! # Invariants
 //!
-//! * Records are read once, in order, and are not kept in memory. The memory needed for hashing
-//!   depends on the number of changes visible at the compacted revision, not on the size of
-//!   records.
+//! * Records are read once, in order, and are not kept in memory. The memory needed for hashing depends on the number
+//!   of visible changes at or below the compacted revision, not on the size of records.
 //!
 //! # Not here
 //!

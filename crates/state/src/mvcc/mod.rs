@@ -312,8 +312,7 @@ impl Store {
         self.window.trim(self.persisted);
     }
 
-    /// Replaces this store with another one, which the readers of this store see from now on. A
-    /// member does this after it receives a snapshot.
+    /// Takes the place of another store: from now on, the readers of `other` see this store.
     pub fn replace(&mut self, other: Self) {
         self.published = other.published;
         self.publish();

@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //!
-//! * A range in key order at the snapshot's own revision visits only the part of the index that its
-//!   response contains, however large the range is.
+//! * A range without filters, in key order and at the snapshot's own revision, visits only the part of the index that
+//!   its response contains, however large the range is.
 //! * Keys with equal sort values stay in key order, so that every member returns the same response.
 //!
 //! # Not here

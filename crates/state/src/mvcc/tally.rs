@@ -1,7 +1,7 @@
 //! Counts of operations on the keyspace, for the metrics `etcd_mvcc_*_total`.
 //!
-//! Every read counts as a range: range requests, conditions of transactions, and reads of the
-//! previous record that a put or a deletion returns.
+//! Every read counts as a range: range requests, conditions of transactions, and reads of previous records by puts and
+//! deletions.
 
 /// Counts of operations on the keyspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

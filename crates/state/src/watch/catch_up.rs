@@ -68,7 +68,7 @@ struct Sweep {
     units: Vec<Unit>,
     /// The compacted revision. Revisions below it can no longer be read.
     compacted_revision: i64,
-    /// The newest revision when the pass began.
+    /// The newest revision when the read began.
     built_at: i64,
 }
 
@@ -267,7 +267,8 @@ impl Sweep {
             let covered = unit.covered.expect("the read of history has ended");
             let set = (!unit.events.is_empty()).then(|| Arc::new(unit.events.finish(&state.held)));
             for handle in unit.groups {
-                // The watchers were cancelled, or their stream was closed, after the pass began.
+                // The group no longer exists if its watchers were cancelled, or their stream was closed, after the pass
+                // began.
                 if state.groups.get(handle).is_none() {
                     continue;
                 }

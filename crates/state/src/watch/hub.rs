@@ -11,8 +11,8 @@
 //!
 //! * For a live group, every matching change from the group's start up to the current revision has
 //!   been queued.
-//! * For a group that is not live, every matching change before revision `next` has been queued,
-//!   and no later change.
+//! * For a group that is not live, every matching change before revision `next` has been queued, and no change from
+//!   `next` on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -81,7 +81,7 @@ pub(super) struct State {
     pub(super) streams: Slab<Stream>,
     /// Groups that can catch up. Entries may be stale.
     pub(super) behind: VecDeque<Handle>,
-    /// A counter that every publication, registration and tick increases, so that their order is known.
+    /// A counter that records the order of publications, registrations, catch-up passes and progress ticks.
     pub(super) serial: u64,
     pub(super) catch_up_waker: Option<Waker>,
     /// Wakers to wake when the lock is released.

@@ -1,9 +1,10 @@
 //! A set of key ranges that finds all ranges containing a given key.
 //!
 //! The set is a treap ordered by (start, end), in which every node also stores the furthest end in its subtree. A
-//! lookup skips subtrees whose ranges all end before the key, and stops at ranges that begin after the key, so it costs
-//! O(log n + matches). Nodes are stored in a table and refer to each other by position. The priorities come from a
-//! fixed sequence. They affect only the shape of the tree, never the result of a lookup.
+//! lookup skips subtrees whose ranges all end at or before the key, and stops at ranges that begin after the key, so a
+//! lookup with m matches costs O((m + 1) log n) on average. Nodes are stored in a table and refer to each other by
+//! position. The priorities come from a fixed sequence. They affect only the shape of the tree, never the result of a
+//! lookup.
 
 use std::cmp::Ordering;
 

@@ -131,7 +131,7 @@ impl Queue {
         self.state.lock().control_count
     }
 
-    /// Returns whether the queue is too full for unsolicited responses.
+    /// Returns whether the queue is too full for progress responses.
     pub(super) fn is_busy(&self) -> bool {
         let state = self.state.lock();
         state.items.len() >= self.limits.count_max

@@ -124,8 +124,8 @@ impl WatchStream {
         }
     }
 
-    /// Handles a progress request. The request is answered if every watcher is synced, and dropped
-    /// otherwise.
+    /// Handles a progress request. The request is dropped if the stream has no watchers, if a watcher is not synced, or
+    /// if the queue is busy.
     pub fn request_progress(&mut self) {
         let mut state = self.hub.lock();
         let stream = state.streams.get(self.handle).expect("a stream is open until dropped");
@@ -139,8 +139,8 @@ impl WatchStream {
         state.wakers.extend(waker);
     }
 
-    /// Queues a progress notification for each watcher that requested periodic progress and received no events since
-    /// the last tick. The caller runs this once in each interval.
+    /// Queues a progress notification for each synced watcher that requested periodic progress and received no events
+    /// since the last tick. The caller runs this once in each interval.
     pub fn tick_progress(&mut self) {
         let mut state = self.hub.lock();
         let current = state.current;

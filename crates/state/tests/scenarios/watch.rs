@@ -46,7 +46,7 @@ impl Member {
                 self.stream(command).tick_progress();
                 done()
             }
-            // catch-up: runs a catch-up pass
+            // catch-up: runs catch-up passes until no watcher can be served
             "catch-up" => {
                 let hub = self.state.published().hub;
                 while hub.catch_up().unwrap() {}

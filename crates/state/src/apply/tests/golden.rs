@@ -210,7 +210,7 @@ fn recovered_users_and_roles_match_the_responses_of_etcd() {
             assert!(said.map(|role| role.as_str().unwrap()).eq(roles), "{name}");
         }
         let roles = golden.said["roles"].as_object().unwrap();
-        // etcdctl also creates the root role, although the script does not.
+        // `etcdctl auth enable` also creates the root role, although the script that wrote the data does not.
         let others = view.role_names().filter(|name| *name != "root");
         assert!(others.eq(roles.keys().map(String::as_str)));
         for (name, said) in roles {

@@ -242,8 +242,7 @@ proptest! {
             let outcome = log.outcome(Command::Txn(request.clone()));
             let Ok(Response::Txn(response)) = outcome else {
                 prop_assert_eq!(outcome, Err(Refusal::KeyNotFound));
-                // The state also refuses transactions that the program in the specification would
-                // abandon part-way.
+                // The state also refuses transactions that, according to the specification, fail part-way.
                 if model.check(&start, &request) {
                     let deletes_all = format!("{request:?}").contains("range_end: b\"\\0\"");
                     prop_assert!(deletes_all, "{:?}", request);

@@ -93,8 +93,8 @@ fn a_key_deleted_and_put_by_one_entry_is_hashed_as_in_etcd() {
     bed.store.schedule_compaction(2, &mut bed.batch).unwrap();
     while bed.store.next_garbage(10, &mut bed.batch).more {}
     bed.commit();
-    // etcd 3.5.16 computes this hash. It treats the key as deleted at that revision, so it leaves
-    // no record out.
+    // etcd 3.5.16 computes this hash, because it treats the key as deleted at that revision and so leaves no record
+    // out.
     let at_once = bed.view().hash_kv(3).unwrap();
     assert_eq!((at_once.hash, at_once.compact_revision), (2_836_943_625, 2));
     let later = |bed: &mut Bed| bed.view().hash_kv(3).unwrap();
