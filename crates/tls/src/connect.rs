@@ -22,7 +22,7 @@ use crate::observed::observe;
 use crate::protocols::{Protocols, SetupError};
 use crate::verify::ServerVerifier;
 
-/// The server name for addresses that are not host names.
+/// The server name for an address without a host name.
 const LOCAL_NAME: &str = "localhost";
 
 /// The TLS settings for connections to servers.
@@ -106,11 +106,12 @@ impl Connector {
         own.into_iter().chain(authorities).collect()
     }
 
-    /// Performs the handshake with a server. `host` is the server's name or address; `None` for a Unix socket.
+    /// Performs the handshake with a server. `host` is the name or address for which the server's certificate must be
+    /// valid, unless the settings give another name. `None` stands for `localhost`.
     ///
     /// # Errors
     ///
-    /// Returns an error if either side rejects the other.
+    /// Returns an error if the host name is invalid, or if the handshake fails or takes too long.
     pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         host: Option<&str>,

@@ -1,6 +1,6 @@
 //! Reads certificates, keys and revocation lists from files.
 //!
-//! Every error names its file. Errors and log lines never contain key material.
+//! Every error about a file names the file. Errors and log lines never contain key material.
 
 use std::io;
 use std::path::{Path, PathBuf};

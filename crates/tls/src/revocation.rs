@@ -55,7 +55,7 @@ impl Revocations {
 
     /// Reads the file if it has changed. Returns the time at which the first list becomes outdated, if known.
     pub(crate) fn expiry(&self) -> Option<Expiry> {
-        // If the file was never readable, the error is logged when it causes a refused handshake.
+        // If the file was never readable, the error is logged when a handshake is refused because of it.
         let not_after = self.current().ok()?.next_update?;
         Some(Expiry { part: Part::Revocations, path: self.path.clone(), not_after })
     }

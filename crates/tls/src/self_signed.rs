@@ -1,7 +1,7 @@
 //! A member's self-signed certificates (`--auto-tls`, `--peer-auto-tls`), created like etcd's.
 //!
 //! The certificate and its key are stored in a subdirectory of the data directory. They are reused if both files exist,
-//! even after expiry. Quorate and etcd can therefore use each other's certificates.
+//! even after expiry. The paths are etcd's, so Quorate and etcd can use each other's certificates.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
