@@ -1,8 +1,8 @@
 //! The binaries of this process: their mappings, unwind tables and symbols.
 //!
-//! The binaries are read at the start of a recording, from `/proc/self/maps` and from the files listed there. The
-//! binary that the kernel provides (`[vdso]`) is read from memory. Only the required sections of a file are read, and
-//! symbols only when the profile is encoded.
+//! The binaries are read at the start of a CPU recording, and when a heap profile is encoded, from `/proc/self/maps`
+//! and from the files listed there. The binary that the kernel provides (`[vdso]`) is read from memory. Only the
+//! required sections of a file are read, and symbols only when the profile is encoded.
 //!
 //! # Not here
 //!

@@ -67,7 +67,7 @@ impl<'a> LocationTable<'a> {
                 file_offset: binary.mapping.file_offset,
                 file: binary.mapping.path.clone(),
                 build_id: binary.build_id.clone(),
-                // If some functions have names, readers do not look up symbols themselves.
+                // Readers look up symbols themselves unless this flag is set.
                 has_functions: of_it.any(|location| location.function > 0),
             }
         });

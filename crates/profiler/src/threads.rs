@@ -11,7 +11,7 @@ use crate::encoding::{FunctionNames, Location, Profile, Row, ValueType};
 pub struct Thread {
     /// The thread id assigned by the kernel.
     pub id: u32,
-    /// The name that the thread was started with.
+    /// The thread's name, of which the kernel stores at most 15 bytes.
     pub name: String,
     /// A short description of the state, such as `sleeping`.
     pub state: &'static str,
