@@ -127,7 +127,7 @@ fn membership_changes_are_validated_against_the_current_members() {
     let add_learner = change(AddLearner, 4, &new_learner.to_json());
     let (added, refused) = (members.validate(&add_learner, 2), Ok(Err(LastVoter)));
     assert_eq!(added, Ok(Ok(MemberChange::Add(new_learner.clone()))));
-    assert_eq!(Members::default().validate(&add_learner, 2), refused, "the group has no voter");
+    assert_eq!(Members::default().validate(&add_learner, 2), refused, "the cluster has no voter");
     // The type of the change decides whether the member is a learner. Its context does not.
     for (kind, is_learner) in [(Add, false), (AddLearner, true)] {
         for context in [&new_learner, &Member { is_learner: false, ..new_learner.clone() }] {
@@ -285,7 +285,7 @@ fn an_invalid_v2_store_is_refused() {
 
 proptest! {
     #[test]
-    fn members_round_trip_in_both_encodings(
+    fn members_round_trip_as_json_and_in_the_v2_store(
         id: u64,
         urls in prop::collection::vec(".*", 1..3),
         name in ".*",

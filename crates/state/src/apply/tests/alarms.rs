@@ -55,7 +55,7 @@ fn commands() -> Vec<(&'static str, Command, bool, bool)> {
 }
 
 #[test]
-fn each_alarm_forbids_exactly_the_listed_commands() {
+fn a_nospace_alarm_refuses_puts_and_grants_and_a_corruption_alarm_also_reads_and_deletions() {
     let raise = |kind| alarm(AlarmAction::Activate, 3, kind);
     for (name, command, when_full, when_corrupt) in commands() {
         for (kinds, allowed, refusal) in [
