@@ -112,7 +112,7 @@ fn memory_freed_by_another_thread_is_no_longer_in_use() {
 }
 
 #[test]
-fn a_growing_allocation_counts_as_one_object() {
+fn a_growing_allocation_counts_as_one_object_in_use() {
     let before = heap_profile();
     let held = grow_gradually();
     let [objects, bytes, in_use, in_use_bytes] =
