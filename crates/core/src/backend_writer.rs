@@ -278,9 +278,10 @@ impl<T, R> BackendWriter<T, R> {
         }
     }
 
-    /// Drops the pending batches if the disk has no room for them, because the leader's snapshot at `index` contains
-    /// their changes. The snapshot's mark is already in the log, and its image will be installed after all earlier
-    /// orders. Returns whether batches were dropped.
+    /// Drops the pending batches if the disk has no room for them and the leader's snapshot at `index` is newer than
+    /// the file. No change is lost, because the snapshot contains the changes in the batches. The snapshot's mark is
+    /// already in the log, and its image will be installed after all earlier orders. Returns whether batches were
+    /// dropped.
     ///
     /// If the member crashes before the installation, it finds the snapshot's mark in the log when it restarts, and
     /// then installs the image.
@@ -315,7 +316,8 @@ impl<T, R> BackendWriter<T, R> {
         }
     }
 
-    /// Carries out the next step. Returns `None` if there is no step, or if the disk has no room for it.
+    /// Carries out the next step. Returns `None` if there is no step, or if the disk still has no room for it after
+    /// [`Report::NoRoom`].
     pub fn step(&mut self) -> Result<Option<Report<T, R>>, BackendError> {
         let Some(step) = self.steps.pop_front() else { return Ok(None) };
         assert!(

@@ -15,8 +15,8 @@
 //!
 //! # Invariants
 //!
-//! * The log alone decides whether a member is new. The flags about the initial cluster matter only if there is no log
-//!   or the log is empty.
+//! * The log alone decides whether a member is new. The flags about the initial cluster matter only if there is no log,
+//!   or if neither the log nor the backend file lists any members.
 //! * No member starts under an id that was used before with another log. The other members show whether an id was used:
 //!   they list a member's client URLs only after that member's own log has listed the member.
 //! * A removed member does not start. A member whose log has lost entries starts only with `--force-new-cluster`.

@@ -61,7 +61,7 @@ struct Barrier<R> {
     begun: Option<(Millis, Term)>,
     under_way: R,
     next: R,
-    /// Whether the outcome of the round has been polled. If so, the caller has taken the readers.
+    /// Whether the outcome of the round has been polled. The caller takes the readers before it polls again.
     is_over: bool,
 }
 

@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //!
-//! * While this member leads, no other leader was elected before the time of the last confirmation.
+//! * While this member leads, no leader of a later term was elected before the time of the last confirmation.
 //! * A leader that has received no responses from a quorum for an election timeout does not count as confirmed,
 //!   regardless of the reason (a broken link, a stalled disk, a suspended process).
 //! * A read is served without the barrier only if no other member can have acknowledged a write.
@@ -32,8 +32,8 @@ pub struct LeadershipState {
     pub confirmed_at: Millis,
     /// Whether this member leads and is the only member, learners included.
     pub is_alone: bool,
-    /// The commit index at the moment when this member became the only member. Former members may have applied entries
-    /// up to this index.
+    /// The commit index at the last change of the membership or the leadership. If this member is the only member,
+    /// former members may have applied entries up to this index, but no later entries.
     pub alone_from: LogIndex,
     /// Whether this leader is handing over its leadership because its disk is stalled. It sends no heartbeats during
     /// the transfer.
@@ -113,8 +113,8 @@ impl LeadershipState {
         self.leads() && (self.is_alone || !self.gives_way && is_recent)
     }
 
-    /// Returns whether no other leader was elected before this time. This holds if no other member can lead, or if a
-    /// quorum has answered messages that this leader sent at this time or later.
+    /// Returns whether this member leads and no leader of a later term was elected before this time. The latter holds
+    /// if no other member can lead, or if a quorum has answered messages that this leader sent at this time or later.
     #[must_use]
     pub fn is_confirmed_since(&self, then: Millis) -> bool {
         self.leads() && (self.is_alone || self.confirmed_at >= then)

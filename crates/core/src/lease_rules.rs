@@ -8,7 +8,7 @@
 //! expires on the successor no earlier than the old leader promised to the client.
 //!
 //! Heartbeat responses confirm the leadership ([`LeadershipState`](crate::LeadershipState)), so a leader that receives
-//! them from a quorum needs no read barrier. A leader with an older confirmation asks a quorum first
+//! them from a quorum needs no read barrier. A leader with an older confirmation asks a quorum before it answers
 //! ([`LeaseTask`](crate::LeaseTask)).
 //!
 //! # Not here

@@ -1,7 +1,7 @@
 //! The steps of a request that only the leader's lease clocks can answer: a renewal or `LeaseTimeToLive`.
 //!
 //! Lease clocks run only on the leader, and neither request is a log entry. So every other member forwards the request.
-//! A leader answers only with a sufficiently recent confirmation of its leadership by a quorum.
+//! A leader answers only if a quorum has confirmed its leadership recently enough.
 //!
 //! # How it is driven
 //!
@@ -38,7 +38,7 @@ pub trait LeaseView {
     /// Returns the leases.
     fn leases(&self) -> &Leases;
 
-    /// Returns the time, on the clock of leases and leadership.
+    /// Returns the time on the lease clock, on which the times in [`LeadershipState`] are measured as well.
     fn now(&self) -> Millis;
 
     /// Returns the current leadership.

@@ -133,7 +133,7 @@ impl Course {
                 check_delete_range(delete)?;
                 propose
             }
-            // An empty transaction needs no permission, as in etcd.
+            // An empty transaction needs no credentials, as in etcd.
             (Ask::Txn(txn), None) if *txn != TxnRequest::default() => Step::Credentials,
             (Ask::Txn(txn), None | Some(Step::Credentials)) => Step::Quota { cost: txn_cost(txn) },
             (Ask::Txn(txn), Some(Step::Quota { .. })) => {
@@ -164,8 +164,8 @@ pub fn encode(
     (data.len() <= bytes_max).then(|| Proposal { request_id, data: data.into() })
 }
 
-/// Creates a request that raises or clears this member's NOSPACE alarm. All members refuse writes while the alarm is
-/// raised.
+/// Creates a request that raises or clears this member's NOSPACE alarm. While the alarm is raised, all members refuse
+/// writes that grow the backend file.
 #[must_use]
 pub fn no_space_alarm(member_id: u64, action: AlarmAction, cause: Cause) -> InternalRaftRequest {
     let alarm = AlarmRequest { action: action.into(), member_id, alarm: AlarmType::Nospace.into() };

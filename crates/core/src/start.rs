@@ -12,8 +12,8 @@
 //!
 //! # Not here
 //!
-//! Founding and joining a cluster, the flags, and the repair of member attributes that an older version did not store
-//! (the server).
+//! Founding and joining a cluster ([`bootstrap`](crate::bootstrap)), the repair of member attributes that an older
+//! version did not store ([`old_members`](crate::old_members)), and the flags (the server).
 
 use std::io;
 use std::path::PathBuf;
@@ -201,10 +201,10 @@ pub fn release_passed(
 /// Replaces a member's state with a state that it requested from another member: the received image of the snapshot in
 /// `order`. The caller passes the log, opened at its newest mark, and its contents from that mark on.
 ///
-/// If the log contains the image's last entry, the log continues from there. If the log ends earlier, or has a
-/// different, never committed entry at that index, the log is reset to begin after the image, as with a snapshot from a
-/// leader. If the member crashes before the image is installed, the image still exists. If the log already contains the
-/// image's mark, the restarted member can install the image. Otherwise, it can request the state again.
+/// If the log contains the image's last entry, the log is kept as it is. If the log ends earlier, or has a different,
+/// never committed entry at that index, the log is reset to begin after the image, as with a snapshot from a leader. If
+/// the member crashes before the image is installed, the image still exists. If the log already contains the image's
+/// mark, the restarted member can install the image. Otherwise, it can request the state again.
 pub fn take_over(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,

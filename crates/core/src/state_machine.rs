@@ -15,7 +15,7 @@
 //! # Bound
 //!
 //! The open batch is handed over when it reaches its limit of changes or bytes, or after an interval. While the backend
-//! is behind, the batch may grow to [`BATCH_GROWTH_MAX`] times its limit. Beyond that size, handing the batch over
+//! is behind, the batch may grow to [`BATCH_GROWTH_MAX`] times its limit. A larger batch is handed over even if that
 //! blocks.
 
 mod brief;
@@ -129,12 +129,12 @@ pub struct Pace {
     pub lease_extension_millis: u64,
 }
 
-/// The current time, on the clocks of batches and of leases.
+/// The current time, on the clock of batches and compactions and on the lease clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
     /// The time on the clock of batches and compactions.
     pub instant: Instant,
-    /// The time on the clock of leases.
+    /// The time on the lease clock.
     pub millis: Millis,
 }
 
@@ -386,7 +386,7 @@ impl<T> StateMachine<T> {
         }
     }
 
-    /// Handles the effects of an entry on data other than keys and leases.
+    /// Handles the effects of an entry beyond its changes to keys and leases.
     fn handle_notice<O: Outlet<Completion = T>>(
         &mut self,
         notice: Notice,

@@ -1,8 +1,9 @@
 //! Defragmentation: free space is returned to the file system, one step at a time.
 //!
 //! The old copies of moved pages are kept while a published view can read them. Therefore a new view is published after
-//! each step. When a pass ends, the next one starts after a pause that allows readers to take the new view. The passes
-//! continue until a pass neither moves nor truncates anything.
+//! each step. When a pass ends, the next one starts after a pause that allows readers to take the new view. After a
+//! pass that neither moves nor truncates anything, and at the latest after [`PASSES_MAX`] passes, the defragmentation
+//! ends.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +60,8 @@ impl<T, R> BackendWriter<T, R> {
         let Some(current) = &mut self.reclaiming else { return Ok(()) };
         let step = match self.backend.db().reclaim(RECLAIM_PAGES) {
             Ok(step) => step,
-            // A page is moved by writing a copy. If there is no room for the copy, the page stays in its place.
+            // A page is moved by writing a copy. If there is no room for the copy, the page stays in its place and the
+            // defragmentation ends.
             Err(error) if error.is_no_room() => {
                 self.end_reclaiming();
                 return Ok(());

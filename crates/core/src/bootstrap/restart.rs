@@ -84,8 +84,8 @@ impl Flags {
     ///
     /// A founder repeats its founding, because it has not contacted any other member yet. The flags must still describe
     /// the same cluster, so that no second cluster is founded. A member that was joining waits for the leader, as
-    /// before. A founder whose flags are missing also waits if there are other founders, because the other founders
-    /// have it in their lists and will contact it.
+    /// before, and so does a founder whose cluster a discovery service formed. A founder whose flags are missing also
+    /// waits if there are other founders, because the other founders have it in their lists and will contact it.
     pub fn begin_again(
         self,
         identity: Identity,
@@ -100,7 +100,7 @@ impl Flags {
     }
 
     /// Continues from a log, and a backend file with these members. If neither lists any member, this member stopped
-    /// before the leader contacted it, and the other members are asked.
+    /// before the leader sent it entries or a snapshot, and the other members are asked.
     #[must_use]
     pub fn go_on(self, identity: Identity, start: &Start, applied: &Members) -> Step {
         let lists_members = applied.iter().len() > 0

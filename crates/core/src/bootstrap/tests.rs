@@ -1,4 +1,4 @@
-//! Tests of how a member decides to start, question by question, without a disk or other members.
+//! Tests of the decision how a member starts, question by question, without a disk or other members.
 
 use quorate_state::members::{cluster_id, member_id};
 

@@ -1,5 +1,5 @@
-//! Tests of a cluster of one member whose disk loses power at every operation in turn. Whichever unsynced writes
-//! survive, the member must restart with everything that it had acknowledged.
+//! Tests of a cluster of one member whose disk loses power, in each run at a different operation. Whichever unsynced
+//! writes survive, the member must restart with everything that it had acknowledged.
 
 use std::sync::Arc;
 
@@ -63,8 +63,8 @@ fn begin(folder: &Folder, stop: Option<u64>) -> (FaultyDisk, Outcome<Member>) {
     (disk.clone(), Member::start(1, folder, disk, small_segments()))
 }
 
-/// Founds a member and runs it until the power fails. Returns its directory and disk, the client, and the index of the
-/// newest snapshot mark that the member must not lose.
+/// Founds a cluster of one member and runs the member until the power fails or the workload is done. Returns its
+/// directory and disk, the client, and the index of the newest snapshot mark that the member must not lose.
 fn run_until_power_cut(seed: u64, stop: Option<u64>) -> (Folder, FaultyDisk, Client, LogIndex) {
     let folder = Folder::new();
     folder.found(&[1], small_segments());

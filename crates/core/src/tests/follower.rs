@@ -1,6 +1,6 @@
 //! Tests of a follower that receives entries from a leader and, after a long disconnection, snapshots. The follower's
-//! disk loses power at every operation in turn. Whichever unsynced writes survive, the follower must keep everything
-//! that it had acknowledged, and catch up.
+//! disk loses power, in each run at a different operation. Whichever unsynced writes survive, the follower must keep
+//! everything that it had acknowledged, and catch up.
 
 use quorate_raft::{ConfChangeKind, LogIndex, Term};
 use quorate_storage::disk::{FaultyDisk, RealDisk};

@@ -192,7 +192,7 @@ pub(super) struct Promised {
     pub(super) mark: LogIndex,
 }
 
-/// The steps of a member. In production, each of the four machines runs on a thread of its own.
+/// The steps of a member. In production, the four machines usually run on four threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     Consensus,

@@ -1,6 +1,6 @@
 //! Tests of a follower with a corrupt backend file, which takes over another member's state and keeps its own log. The
-//! follower's disk loses power at every operation of the takeover in turn. A second attempt must then install the
-//! state, and the follower must have kept everything that it had acknowledged, and catch up.
+//! follower's disk loses power during the takeover, in each run at a different operation. A second attempt must then
+//! install the state, and the follower must have kept everything that it had acknowledged, and catch up.
 
 use std::sync::Arc;
 
