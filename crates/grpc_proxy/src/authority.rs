@@ -1,10 +1,11 @@
 //! Detects when the members turn authentication on, because the proxy must then stop answering anonymous clients
 //! itself.
 //!
-//! A response from the cache, or from the record of an owned key, is valid only while a member would give the same
-//! response to the same client. A request that carries a token is always checked by a member (`kv`). Requests without a
-//! token are not checked while authentication is off, so the proxy polls a member with an anonymous read. Once a member
-//! refuses that read, the proxy drops all owned keys and the responses cached for anonymous clients.
+//! The proxy may answer a client from the cache, or from the record of an owned key, only while a member would also
+//! answer that client. A request that carries a token is always checked by a member (`kv`). Requests without a token
+//! are not checked while authentication is off, so the proxy polls a member with an anonymous read, to detect that
+//! authentication has been turned on. Once a member refuses that read, the proxy drops all owned keys and the responses
+//! cached for anonymous clients.
 //!
 //! # Bound
 //!

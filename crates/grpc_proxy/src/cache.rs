@@ -1,13 +1,13 @@
 //! A cache of responses to serializable ranges.
 //!
 //! A cached response is returned only to the same user for the same request. A write through this proxy removes the
-//! responses whose ranges overlap the written keys. As in etcd's proxy, writes that do not pass through this proxy do
-//! not invalidate the cache, because a serializable response may be arbitrarily old.
+//! responses whose ranges overlap the written keys, except responses at past revisions. As in etcd's proxy, writes that
+//! do not pass through this proxy do not invalidate the cache, because a serializable response may be arbitrarily old.
 //!
 //! # Guarantees
 //!
-//! * A response is not cached if a write to its range through this proxy came after the request was sent and before the
-//!   response arrived.
+//! * The response to a request for the current revision is not cached if a write to its range through this proxy came
+//!   after the request was sent and before the response arrived.
 //! * A response for one user is never returned to another user.
 //! * After `clear`, no response whose request was sent before `clear` is returned.
 //!
@@ -32,7 +32,7 @@ const ENTRIES_MAX: usize = 2048;
 /// Maximum total size of all responses and their requests, in bytes.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Maximum size of a cached response, in bytes.
+/// Maximum size of a cached response and its request, in bytes.
 pub(crate) const ENTRY_BYTES_MAX: usize = BYTES_MAX / 16;
 
 /// The key of a cache entry: the request and the caller.

@@ -127,7 +127,7 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.calls.under_way.fetch_sub(1, Ordering::Relaxed);
-        // If the call is dropped before it has a response, the client has cancelled it.
+        // If the call is dropped before its response has ended, the client has cancelled it.
         let code = self.code.unwrap_or(Code::Cancelled as i32);
         let (service, method) = self.method;
         self.metrics.grpc.at(service, method).handled(code, self.begun.elapsed());

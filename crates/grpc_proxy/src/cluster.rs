@@ -140,7 +140,7 @@ impl Cluster {
         }
     }
 
-    /// Polls the registrations of other proxies.
+    /// Polls the registrations of all proxies.
     pub(crate) async fn poll_proxies(self: Arc<Self>) {
         let Some(registration) = self.registration.clone() else { return };
         loop {

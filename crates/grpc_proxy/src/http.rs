@@ -1,4 +1,5 @@
-//! The HTTP/1 endpoints: health and metrics of the members and of this proxy.
+//! The HTTP/1 endpoints: the health of the cluster, the metrics of a member and of this proxy, and, if enabled, the
+//! profiles of this process.
 
 use std::convert::Infallible;
 use std::future::Future;

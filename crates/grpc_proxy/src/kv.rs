@@ -3,7 +3,8 @@
 //!
 //! # Guarantees
 //!
-//! * A client that writes only through this proxy never receives a response older than its last write.
+//! * After a write through this proxy, the cache returns no response for the written keys if the request for that
+//!   response was sent before the write ended, except responses at past revisions.
 //! * A cached response is returned to a client with a token only if a member would answer that client at the same
 //!   moment. `authority` handles clients without a token.
 //! * With `--experimental-serializable-ordering`, the revisions of range responses never decrease.
@@ -109,7 +110,7 @@ impl Kv {
         Ok(framing::answer(answer))
     }
 
-    /// Sends a request to a member and records the response's revision.
+    /// Sends a request to a member. If leasing is on, records the response's revision.
     async fn ask(
         &self,
         method: &'static Method,
@@ -291,7 +292,8 @@ impl Kv {
     }
 }
 
-/// Returns a response from the owned keys, if leasing is on and this proxy owns all keys of the request.
+/// Answers a read-only transaction from the records of owned keys, or performs a write once no other proxy owns its
+/// keys. Returns `None` if the request must be forwarded to a member.
 async fn answer_by_lease(
     leasing: &Leasing,
     headers: &HeaderMap,

@@ -1,5 +1,5 @@
 //! Lease keep-alives. While a keep-alive of a lease is in flight, the proxy does not send keep-alives of the same lease
-//! from other clients, but answers them with the same response.
+//! from other clients with the same identity, but answers them with the same response.
 //!
 //! All callers with the same identity share one stream to a member. A lost stream is opened again, and unanswered
 //! keep-alives are sent again, which is harmless because renewing a lease twice has the same effect as renewing it

@@ -2,8 +2,8 @@
 //!
 //! # Guarantees
 //!
-//! * No request can access a key without the prefix. A range without an upper bound is limited to keys with the prefix,
-//!   and a request with an empty key is refused before the prefix would make the key valid.
+//! * No KV or Watch request can access a key without the prefix. A range without an upper bound is limited to keys with
+//!   the prefix, and a KV request with an empty key is refused before the prefix would make the key valid.
 //!
 //! # Not here
 //!
@@ -106,7 +106,8 @@ impl Namespace {
 
     fn strip_record(&self, record: &mut KeyValue) {
         let fields = record.fields();
-        // A record outside the namespace was not requested, so its key is returned unchanged.
+        // Requests ask only for keys with the prefix. A record without the prefix is unexpected, and its key is left
+        // unchanged.
         if let Some(key) = fields.key.strip_prefix(&*self.0) {
             *record = KeyValue::new(&Fields { key, ..fields });
         }

@@ -1,13 +1,13 @@
 //! The queue of messages for a client's stream, which ends with a status.
 //!
 //! Any thread can add a message without waiting. The transport takes messages while the client grants flow-control
-//! credit. Outboxes share the bytes of long messages.
+//! credit. If several clients receive the same message, their outboxes share its bytes.
 //!
 //! # Bound
 //!
-//! An outbox holds at most [`BYTES_MAX`] plus one message. A full outbox refuses messages that the caller can drop
-//! ([`Outbox::offer`]). It accepts responses to the client's own requests, but no more requests are read until the
-//! outbox has space again.
+//! [`Outbox::offer`], for messages that the caller can drop, fills an outbox with at most [`BYTES_MAX`] bytes plus one
+//! message. A full outbox still accepts responses to the client's own requests ([`Outbox::put`]), but no more requests
+//! are read until the outbox has space again.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

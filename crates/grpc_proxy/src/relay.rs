@@ -102,7 +102,7 @@ impl HttpBody for RelayedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         match Pin::new(&mut self.0).poll_frame(cx) {
             Poll::Ready(Some(Err(error))) => {
-                // The client receives the status that a member would send on ending the stream.
+                // The client receives the status that grpc-go reports for a lost connection.
                 Poll::Ready(Some(trailers(&transport_error(&error))))
             }
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),

@@ -98,7 +98,8 @@ impl Span {
         self.end.is_none()
     }
 
-    /// Returns whether the span extends beyond this key.
+    /// Returns whether this key is before the end of the span. For the span of a single key, returns whether the keys
+    /// are equal.
     pub(crate) fn passes(&self, key: &[u8]) -> bool {
         match &self.end {
             None => self.key == key,

@@ -1,5 +1,5 @@
-//! Starts the proxy: reads files, connects to members, listens, and starts the background tasks, in this
-//! order.
+//! Starts the proxy: sets up TLS for clients, binds the listener, connects to members, starts the background tasks, and
+//! accepts connections, in this order.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -204,7 +204,7 @@ fn metrics_address(url: &str) -> Result<Option<(String, bool)>, StartError> {
 
 fn listen(address: &str, acceptor: Option<&Acceptor>) -> Result<Listener, StartError> {
     let failed = |source| StartError::Listen { address: address.to_owned(), source };
-    // An address without a host stands for all addresses of this machine.
+    // An address without a host stands for all IPv4 addresses of this machine.
     let full =
         if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
     let found: Vec<SocketAddr> = full.to_socket_addrs().map_err(failed)?.collect();

@@ -83,7 +83,7 @@ pub(crate) struct Upstream {
     pub(crate) limits: Limits,
     links: RwLock<Vec<Arc<Link>>>,
     turn: AtomicUsize,
-    /// Changes whenever the state of a connection changes.
+    /// Changes after each dial.
     changes: watch::Sender<u64>,
     /// The runtime that drives the connections.
     runtime: Handle,
@@ -100,7 +100,7 @@ struct Link {
 #[derive(Debug, Default)]
 struct LinkState {
     connection: Option<SendRequest<Body>>,
-    /// Number of failed dials.
+    /// Number of failed dials since the last successful dial.
     failures: u64,
     /// Error of the last failed dial.
     reason: String,

@@ -2,8 +2,8 @@
 //!
 //! # Bound
 //!
-//! While [`RELEASED_BYTES_MAX`] bytes are queued, no more keys are acquired. Leasing keys of keys released after that
-//! are still queued; the limit on the bytes of owned keys bounds their number.
+//! While at least [`RELEASED_BYTES_MAX`] bytes are queued, no more keys are acquired. Leasing keys of keys released
+//! after that are still queued; the limit on the bytes of owned keys bounds their number.
 
 use std::collections::BTreeMap;
 

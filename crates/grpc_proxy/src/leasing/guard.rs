@@ -80,8 +80,9 @@ pub(super) struct Done {
 
 impl Guarded {
     /// Builds the transaction for a write to these spans. `owned` contains the keys owned by this proxy among the
-    /// single-key spans. With `has_few_conditions`, a single condition covers all spans. The condition fails if any key
-    /// in the spans has an owner, even if this proxy is the owner.
+    /// single-key spans. With `has_few_conditions`, a single condition covers the smallest span that contains all spans
+    /// of leasing keys. The condition fails if any leasing key in that span has an owner, even if this proxy is the
+    /// owner.
     pub(super) fn new(
         names: &Names,
         request: Request,

@@ -122,7 +122,7 @@ pub(super) fn is_refusal(status: &Status) -> bool {
         | Code::Unimplemented
         | Code::Unauthenticated => true,
         // Two errors with this code can follow a performed write: the error for a response longer than this proxy
-        // accepts, and the member's error when the write has exceeded its quota.
+        // accepts, and a member's error when the write has exceeded the member's quota.
         Code::ResourceExhausted => false,
         Code::Ok
         | Code::Cancelled

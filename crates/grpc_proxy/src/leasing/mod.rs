@@ -19,13 +19,14 @@
 //!   `owned_keys` and `session` explain why.
 //! * Owned keys are returned only to clients without a token. While authentication is on, the proxy owns no key.
 //!   `authority` detects that authentication was turned on by a request that did not pass through this proxy.
-//! * The revisions that a client receives from this proxy never decrease (`latest`).
+//! * A response from owned keys never has a lower revision than a response that this proxy received before the request
+//!   (`latest`).
 //!
 //! # Not here
 //!
 //! Writes outside the protocol. As with etcd's proxy, the owner does not notice writes by clients that connect to
-//! members directly, or writes that members perform for locks (except writes handled by `reserve`). Keys with a lease
-//! and the leasing keys themselves cannot be owned.
+//! members directly, or writes that members perform for locks and elections (except writes handled by `reserve`). Keys
+//! with a lease and the leasing keys themselves cannot be owned.
 
 mod answer;
 mod clock;

@@ -86,8 +86,8 @@ struct OwnedKey {
 struct Acquiring {
     key: Bytes,
     lease: i64,
-    /// The revision of the latest event on the leasing key. A leasing key created before this revision is no longer
-    /// valid.
+    /// The revision of the latest event on the leasing key, or `i64::MAX` if a write to the key has begun. A leasing
+    /// key created before this revision is no longer valid.
     outdated_at: i64,
 }
 

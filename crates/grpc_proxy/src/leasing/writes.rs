@@ -47,8 +47,8 @@ impl<S: Store> Leasing<S> {
         }))
     }
 
-    /// Reserves keys that a member is about to write: no other proxy owns them, and this proxy does not answer reads of
-    /// them until the returned value is dropped. Returns `None` if the user has no access to the leasing keys.
+    /// Reserves keys that a member is about to write: waits until no other proxy owns them. This proxy then answers no
+    /// reads of them until the returned value is dropped. Returns `None` if the user has no access to the leasing keys.
     pub(crate) async fn reserve(
         &self,
         headers: &HeaderMap,

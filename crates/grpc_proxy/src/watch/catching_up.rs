@@ -52,7 +52,7 @@ impl Drop for Task {
 
 /// The reason why a stream ended without a fatal error.
 enum Ended {
-    /// The group has joined another group, or has no watchers left.
+    /// The group has joined another group or has no watchers left, or the member has cancelled its watch.
     NotWanted,
     /// The group has reached the current revision.
     CaughtUp,

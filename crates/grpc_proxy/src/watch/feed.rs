@@ -274,7 +274,7 @@ impl Feed {
                 state.record_answer(&response).map(number).into_iter().collect()
             }
         };
-        // If a group no longer wants its watch, the watcher set has already dropped its `FeedWatch`.
+        // If a group no longer wants its watch, the watcher set has already dropped the group's `FeedWatch`.
         let deliver = |(set, group): &(Arc<WatcherSet>, u64), response| {
             if !set.deliver(*group, response) {
                 sets.remove_if_empty(set);

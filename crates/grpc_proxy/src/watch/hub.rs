@@ -39,7 +39,7 @@ impl Hub {
         self.members.namespace.as_ref()
     }
 
-    /// Adds a watcher to the set with its parameters.
+    /// Adds a watcher to the set with these parameters.
     pub(super) fn add(
         &self,
         parameters: WatchParameters,

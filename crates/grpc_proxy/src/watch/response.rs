@@ -25,7 +25,7 @@ pub(super) fn progress(header: Option<&ResponseHeader>) -> Bytes {
     encode(WatchResponse { header: header.cloned(), ..WatchResponse::default() })
 }
 
-/// Encodes the response to a watch cancelled by its client.
+/// Encodes the response to a client's request to cancel a watch.
 pub(super) fn cancelled(header: Option<&ResponseHeader>) -> Bytes {
     encode(WatchResponse { header: header.cloned(), canceled: true, ..WatchResponse::default() })
 }

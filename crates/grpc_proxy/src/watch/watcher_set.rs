@@ -311,7 +311,8 @@ impl Group {
                     watcher.mailbox.notify(watcher.serial, WatcherChange::Progressed { header });
                 }
             } else if watcher.wants_progress {
-                // A watcher whose outbox is full misses this notification and receives the next notification.
+                // A watcher whose outbox is full misses this notification. It receives the next one if its outbox has
+                // space by then.
                 watcher.offer(response::progress(header));
             }
         }

@@ -21,7 +21,7 @@ impl WatcherSets {
         Self { metrics, sets: Mutex::default() }
     }
 
-    /// Adds a watcher to the set with its parameters.
+    /// Adds a watcher to the set with these parameters.
     pub(super) fn add(
         &self,
         parameters: WatchParameters,
