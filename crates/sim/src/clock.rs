@@ -1,6 +1,7 @@
 //! Virtual time, and the members' clocks, which are derived from it.
 //!
-//! Virtual time never decreases. A member's clock never decreases and never stops, but it has its own origin and rate.
+//! Virtual time never decreases. A member's clock never decreases and never stops, but it has its own start time and
+//! rate.
 
 use std::time::{Duration, Instant};
 

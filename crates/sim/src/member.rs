@@ -358,7 +358,7 @@ impl Process {
         Vote { term: hard_state.term, candidate: hard_state.vote }
     }
 
-    /// Returns whether the queues are empty and all committed entries are published, so that all components agree.
+    /// Returns whether consensus and the state machine have no queued work and all committed entries are published.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         let is_applied = self.outputs.published == self.consensus.commit_index();

@@ -2,8 +2,9 @@
 //!
 //! Every run has its own mix of faults ("swarm testing"). Most kinds are absent from any single run, so that the other
 //! kinds interact undisturbed, and every pair of kinds occurs together in some run. Half of all runs have a theme
-//! ([`Theme`]): many events of one kind, and few others. A failing run is reduced by repeating it without some of the
-//! kinds that its seed drew, or with a shorter duration. Nothing else in the plan changes.
+//! ([`Theme`]): events that belong to the theme are frequent, and others are rare. A failing run is reduced by
+//! repeating it without some of the kinds that its seed drew, or with a shorter duration. Nothing else in the plan
+//! changes.
 
 mod theme;
 
@@ -111,8 +112,8 @@ impl Kind {
         Self::OtherIndex,
     ];
 
-    /// Kinds that were added after the other kinds. They are drawn from a separate generator, so that older seeds still
-    /// yield the same plans.
+    /// Kinds that were added after the other kinds. They are drawn from a separate generator, so that adding them did
+    /// not change the rest of a seed's plan.
     const ADDED_LATER: [Self; 8] = [
         Self::HostHang,
         Self::Refusal,

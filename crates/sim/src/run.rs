@@ -1,4 +1,4 @@
-//! Runs seeds, and reduces a failing run to the smallest run that still fails in the same way.
+//! Runs seeds, and reduces a failing run to a smaller run that still fails in the same way.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;

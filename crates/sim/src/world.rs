@@ -254,7 +254,7 @@ impl World {
     fn check_history(&mut self) {
         let has_jumps = self.plan.has(Kind::ClockJump);
         let lease_slack = (!has_jumps).then_some(400 * MILLI * 1_000);
-        // Each leader extends leases by its own election timeout, so the rules use the longest timeout.
+        // All members have the same lease extension ([`Plan::settings_of`]).
         let settings = || self.hosts.iter().map(|host| &host.flags.settings);
         let extension = settings().map(|one| one.pace.lease_extension_millis).max();
         let lease_extension = extension.unwrap_or(0) * MILLI * 1_000;

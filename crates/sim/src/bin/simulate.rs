@@ -1,7 +1,7 @@
 //! The simulator program. Each thread runs one seed after another, and the program prints the results.
 //!
-//! `cargo xtask sim` builds and starts the program. For a failing seed it prints the failure and the command that
-//! repeats the seed with as few faults as possible. The last line reads `N seeds, H cluster-hours, F failures`.
+//! `cargo xtask sim` builds and starts the program. For each failing seed of a batch, the program prints the failure
+//! and the command that repeats the seed with fewer faults. The last line reads `N seeds, H cluster-hours, F failures`.
 //!
 //! # Not here
 //!

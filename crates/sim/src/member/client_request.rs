@@ -59,7 +59,7 @@ pub enum Failure {
 /// The reply to a client.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// The entry was applied.
+    /// The entry was applied, or the physical compaction or the defragmentation has ended.
     Done(Response),
     /// The result of a read.
     Range(RangeResponse),

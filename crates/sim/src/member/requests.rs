@@ -392,7 +392,8 @@ impl Process {
         self.outputs.change_no_space(action, Cause::FullDisk);
     }
 
-    /// Publishes the name of this member unless it has been published already, and sets the first cluster version.
+    /// Publishes the name of this member unless it has been published already, sets the first cluster version, and
+    /// updates the alarm for a full disk.
     pub fn run_housekeeping(&mut self, name: &str, version: &str, now: Micros) {
         use quorate_api::membershippb::{
             Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest,

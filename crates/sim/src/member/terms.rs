@@ -57,7 +57,7 @@ impl Terms {
 /// Entries that a log has dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
-    /// All entries were dropped in favour of a snapshot whose last entry is in the log.
+    /// All entries were dropped in favour of a snapshot, although the snapshot's last entry was in the log.
     ForOwnSnapshot {
         /// The index of the snapshot's last entry.
         index: LogIndex,

@@ -138,7 +138,7 @@ impl Theme {
         }
     }
 
-    /// Returns a number `n` such that a run includes at most one in `n` of the kinds outside its theme.
+    /// Returns a number `n` such that a run includes, on average, at most one in `n` of the kinds outside its theme.
     pub(super) fn others_one_in(self) -> u64 {
         if self == Self::Anything { 1 } else { 8 }
     }
@@ -157,7 +157,7 @@ impl Theme {
                 plan.client_timeout = SECOND;
                 plan.think_max = busy;
                 plan.keys = one_of(rng, &[1, 3]);
-                // With long delays, a new leader may be elected before the old leader notices it.
+                // With long delays, a new leader may be elected before the old leader notices that it has been deposed.
                 plan.delay.1 = one_of(rng, &[2, 10, 20]) * MILLI;
                 settings.pre_vote = rng.below(2) == 0;
             }

@@ -1,6 +1,7 @@
 //! Clients: their requests, their choice of a member, their timeouts, and the history of their operations.
 //!
-//! A client has at most one request in flight. The history records every response and every request without a response.
+//! A client has at most one request in flight. The history records every operation, with or without a response, except
+//! operations that certainly had no effect.
 
 mod kv;
 mod lease;

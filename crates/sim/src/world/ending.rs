@@ -153,7 +153,7 @@ impl World {
     }
 
     /// Returns the period without faults and requests at the end of the run, if the run reached it. The last leader may
-    /// have extended leases by its election timeout.
+    /// have extended all leases by `extension_nanos`.
     pub(super) fn fault_free_for_leases(&self, extension_nanos: u64) -> Option<FaultFree> {
         let grace = LEASE_GRACE * 1_000 + extension_nanos;
         let since = Moment(self.ending.clients_stopped_at * 1_000);

@@ -8,8 +8,8 @@ use super::{Event, World};
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::plan::Kind;
 
-/// Kinds that are injected from time to time. All other kinds last for the whole run, or are actions of the operator or
-/// of clients.
+/// Kinds that are injected from time to time. All other kinds last for the whole run, accompany other events, or are
+/// actions of the operator or of clients.
 const INJECTED: [Kind; 17] = [
     Kind::Kill,
     Kind::PowerCut,

@@ -761,7 +761,7 @@ impl World {
         Some(if is_member { Sender::Member } else { Sender::Unknown })
     }
 
-    /// Fails the pending requests of a process that has ended.
+    /// Fails the pending requests of a process that has ended or whose connections were reset.
     pub(super) fn fail_ops(&mut self, at: usize, life: u64) {
         let broken: Vec<u64> = self
             .ops

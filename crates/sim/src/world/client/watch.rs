@@ -242,7 +242,7 @@ impl World {
         self.judge.history.watchers.push(watcher);
     }
 
-    /// Ends the streams of a process that has ended.
+    /// Ends the streams of a process that has ended or whose connections were reset.
     pub(in crate::world) fn end_watchers(&mut self, host: usize, life: u64) {
         for at in 0..self.watch_clients.len() {
             let stream = self.watch_clients[at].stream;
