@@ -86,7 +86,8 @@ impl Unknown {
         Self((0..history.operations.len()).filter(is_unknown).collect())
     }
 
-    /// Returns the operations with unknown outcomes that would write exactly this revision, ordered by call time.
+    /// Returns the operations with unknown outcomes that would cause exactly the events of this revision, ordered by
+    /// call time.
     fn candidates(
         &self,
         history: &History,

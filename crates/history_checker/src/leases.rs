@@ -6,7 +6,7 @@
 //! each other.
 //!
 //! A lease id that was granted more than once (because a client retried a grant that had received no response) stands
-//! for several leases, which the history cannot distinguish. Such ids are not checked.
+//! for several leases, which the history cannot distinguish. The lifetimes of leases with such ids are not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -15,14 +15,15 @@
 //! - Watches: a watcher receives every event once and in order, with the right previous value. The events of a revision
 //!   arrive together, and progress notifications are true.
 //! - Leases: a lease neither ends early nor reappears after its end, and its keys are deleted with it.
-//! - Compaction: reads of compacted revisions are refused, and no other reads are.
+//! - Compaction: reads of compacted revisions are refused, and no other reads are refused as compacted.
 //!
 //! # Algorithm
 //!
-//! Revisions put all changes in a total order, so the checker need not search for one. It makes one pass over the
-//! revisions, and one pass over the operations in time order, so its cost grows linearly with the length of the
-//! history. Where several operations with unknown outcomes may have written a revision, a single matching of operations
-//! to revisions decides all such cases together.
+//! Revisions put all changes in a total order, so the checker need not search for one. It passes over the revisions and
+//! the operations a fixed number of times. In addition, it compares each revision that no response names with all
+//! operations with unknown outcomes, and each ended lease with all later revisions. Where several operations with
+//! unknown outcomes may have written a revision, a single matching of operations to revisions decides all such cases
+//! together.
 //!
 //! # Not here
 //!
@@ -87,7 +88,7 @@ pub struct Rules {
     /// clocks of members. `None` means that leases may end at any time, because clocks jump.
     pub lease_slack: Option<u64>,
     /// The maximum time by which the reported remaining time of a lease may exceed its granted TTL, in nanoseconds. A
-    /// new leader extends leases by the time during which they could not be renewed.
+    /// new leader extends every lease, because the old leader may have renewed it shortly before it was deposed.
     pub lease_extension: u64,
     /// The maximum time for which a lease may still be renewed after its end, in nanoseconds. Only the leader decides
     /// on renewals, and a deposed leader notices only after this time that it has lost its quorum.
@@ -110,7 +111,7 @@ pub struct FaultFree {
 /// The numbers of checked operations and events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// The number of operations with a response.
+    /// The number of operations that succeeded.
     pub responses: usize,
     /// The number of operations that the state machine refused.
     pub refusals: usize,

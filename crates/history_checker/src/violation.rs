@@ -24,7 +24,7 @@ pub enum Property {
     LeaseLifetime,
     /// A lease that has ended stays gone, and its keys are deleted.
     LeaseEnd,
-    /// Reads of compacted revisions are refused, and no other reads are.
+    /// Reads of compacted revisions are refused, and no other reads are refused as compacted.
     Compaction,
 }
 
