@@ -231,7 +231,7 @@ pub enum Refusal {
     #[error("member {0} has already been bootstrapped")]
     Bootstrapped(MemberId),
     #[error(
-        "member {id} of the cluster has already run, under the name {name:?}, but its log is missing"
+        "member {id} of the cluster has already run, under the name {name:?}, but its log is missing or incomplete"
     )]
     Published { id: MemberId, name: String },
     #[error("cannot fetch cluster info from peer urls: {0}")]

@@ -166,7 +166,7 @@ impl LeadershipState {
     pub(crate) fn confirm(&mut self, at: Millis) {
         assert!(
             self.leads(),
-            "only a leader is confirmed: otherwise another member would renew leases"
+            "only a leader is confirmed: otherwise a member that does not lead would renew leases"
         );
         self.confirmed_at = self.confirmed_at.max(at);
     }

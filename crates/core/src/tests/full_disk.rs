@@ -123,7 +123,7 @@ fn a_snapshot_waits_for_disk_space() {
 }
 
 #[test]
-fn backend_file_failures_other_than_a_full_disk_stop_the_member() {
+fn backend_file_errors_stop_the_member_unless_an_allocation_finds_the_disk_full() {
     for (operation, errno) in
         [(Operation::Sync, NO_SPACE), (Operation::Write, NO_SPACE), (Operation::Allocate, IO_ERROR)]
     {
