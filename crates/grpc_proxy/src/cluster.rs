@@ -147,7 +147,7 @@ impl Cluster {
             match self.find_proxies(&registration).await {
                 Ok(found) => *self.proxies.lock() = found,
                 Err(status) => log::debug!(
-                    "failed to read the registrations of other proxies",
+                    "failed to read the registrations of the proxies",
                     "prefix" = registration.prefix,
                     "error" = status.message()
                 ),

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lock_is_not_forwarded_if_the_check_for_other_owners_fails() {
+    async fn a_lock_is_not_forwarded_if_the_check_for_other_owners_fails_unless_access_is_denied() {
         for (code, paths) in [
             (Code::Unavailable, &[TXN][..]),
             (Code::ResourceExhausted, &[TXN]),

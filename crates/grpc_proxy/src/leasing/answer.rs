@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_is_answered_if_the_keys_of_its_chosen_branch_are_owned() {
+    fn a_transaction_is_answered_if_the_keys_of_its_conditions_and_chosen_branch_are_owned() {
         let get = |key| RequestOp { request: Some(Request::RequestRange(of(key))) };
         let compare = when(CompareTarget::Version, CompareResult::Equal, TargetUnion::Version(2));
         let request = TxnRequest {

@@ -108,7 +108,7 @@ fn new_group(added: Added) -> u64 {
 }
 
 #[tokio::test]
-async fn a_watcher_without_start_revision_joins_a_group_with_undelivered_events() {
+async fn a_watcher_without_a_start_revision_joins_a_group_with_undelivered_events() {
     let set = set();
     let (first, second) = (Client::new(), Client::new());
     let group = new_group(set.add(first.watcher(1, 0)));
