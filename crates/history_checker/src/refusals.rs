@@ -146,7 +146,7 @@ impl Checker<'_> {
             | Refusal::LeaseExists
             | Refusal::KeyNotFound => {
                 let description =
-                    "refused as compacted, although the revision was not compacted".to_owned();
+                    format!("refused with {refusal:?}, although the revision was not compacted");
                 Err(Violation::new(Property::Compaction, description))
             }
         }
