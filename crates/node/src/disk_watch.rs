@@ -1,10 +1,9 @@
 //! Detects a stalled disk and chooses a successor for the leader.
 //!
-//! In etcd, a leader that cannot write its log continues to send heartbeats, so it keeps its leadership
-//! while its disk is stalled, and no request succeeds. Here, once a write has taken longer than an election timeout,
-//! the member neither campaigns nor leads until the write is done. A leader first transfers leadership to the voter
-//! with the longest log. It then sends no heartbeats, so that the other members elect a leader even if the transfer
-//! message was lost. A follower with a stalled disk does not campaign.
+//! In etcd, a leader that cannot write its log continues to send heartbeats, so it keeps its leadership while its disk
+//! is stalled, and no request succeeds. Here, once a write has taken longer than an election timeout, a follower does
+//! not campaign until the write is done, and a leader transfers leadership to the voter with the longest log. The
+//! leader then sends no heartbeats, so that the other members elect a leader even if the transfer message was lost.
 //!
 //! A leader transfers leadership only if the other members can elect a leader: the other voters that have answered
 //! recently and have acknowledged the entries that this member cannot write must form a quorum. Those voters have

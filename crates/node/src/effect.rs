@@ -42,7 +42,7 @@ pub enum ProposalFailure {
     /// The consensus core refused the proposal, for example because the leader was removed from the
     /// cluster.
     Dropped,
-    /// Too many proposals wait for a leader, or the uncommitted log is too large.
+    /// Too many proposals wait for a leader, the uncommitted log is too large, or too many log writes are in progress.
     QueueFull,
 }
 

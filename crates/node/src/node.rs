@@ -45,7 +45,8 @@ pub struct Config {
     pub initial_tick_advance: bool,
     /// Seed of the election jitter.
     pub seed: u64,
-    /// The id of the first read index request; see [`crate::Event::ReadBarrier`].
+    /// The id of the first read index request. Each further request increments the id, and no two members may use the
+    /// same id.
     pub first_read_request_id: u64,
     /// Number of ticks after which a proposal that waits for a leader is dropped.
     pub proposal_ticks_max: u64,
@@ -322,7 +323,8 @@ impl Node {
         self.raft.status()
     }
 
-    /// Returns how many requests, and messages with entries, were refused since the last call because the log was full.
+    /// Returns how many requests, and messages with entries, were refused since the last call because the log was full,
+    /// too many log writes were in progress, or too many forwarded requests were waiting.
     pub fn take_refused_for_room(&mut self) -> u64 {
         std::mem::take(&mut self.refused_for_room)
     }

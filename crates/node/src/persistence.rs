@@ -5,7 +5,7 @@
 //! the order in which they were returned to the caller, and so do applications.
 //!
 //! A new commit index alone does not cause a write. Losing it is harmless, because the member receives it again, and
-//! etcd does not write it either. The new commit index is kept here and added to the next necessary write.
+//! etcd does not sync it either. The new commit index is kept here and added to the next necessary write.
 
 use std::collections::VecDeque;
 
@@ -52,8 +52,9 @@ impl Persistence {
         Self { written, ..Self::default() }
     }
 
-    /// Adds the write that the core requests in `order`, and returns the data to write. If there is neither data to
-    /// write nor a pending write, returns an error with the messages to deliver immediately.
+    /// Adds the write that the core requests in `order`, and returns the data to write. If there is no data to write,
+    /// returns an error with the messages to deliver immediately. While a write is pending, there are none, because the
+    /// messages wait for that write.
     pub(crate) fn order_write(&mut self, order: Message) -> Result<Persist, Vec<Message>> {
         let ordered = HardState { term: order.term, vote: order.vote, commit: order.commit };
         if !ordered.is_empty() {

@@ -1,9 +1,9 @@
 //! Proposals that wait for a leader.
 //!
-//! The consensus core drops a proposal while it has no leader and while a leader transfers
-//! leadership. Clients expect a proposal to wait until their request times out, so proposals are
-//! kept here. Client timeouts are unknown here, so a proposal may enter the log after its client
-//! has stopped waiting, just like any request whose response was lost.
+//! The consensus core drops a proposal while it has no leader and while a leader transfers leadership. Clients expect a
+//! proposal to wait until their request times out, so proposals are kept here. The caller withdraws the proposals of
+//! clients that have stopped waiting ([`crate::Event::Withdraw`]). A proposal may nevertheless enter the log after its
+//! client has stopped waiting, just like any request whose response was lost.
 
 use std::collections::VecDeque;
 
@@ -80,7 +80,7 @@ impl Proposals {
         self.waiting.retain(|(_, (id, _))| request_ids.binary_search(id).is_err());
     }
 
-    /// Advances one tick, and drops proposals that have waited longer than any client waits.
+    /// Advances one tick, and drops proposals that have waited for the maximum number of ticks.
     pub(crate) fn tick(&mut self) {
         self.ticks += 1;
         while self.waiting.front().is_some_and(|(last_tick, _)| *last_tick <= self.ticks) {

@@ -55,7 +55,7 @@ impl Node {
         }
     }
 
-    /// Returns the index after which active members still need entries. A silent member does not
+    /// Returns the index after which active members still need entries. A silent member whose state is `Probe` does not
     /// count, because it can receive a snapshot when it returns. A member that is receiving a snapshot needs only the
     /// entries after that snapshot.
     fn wanted_after(&self) -> LogIndex {

@@ -120,8 +120,8 @@ impl Node {
         if batch.is_empty() || has_room && self.raft.propose_batch(batch).is_ok() {
             return;
         }
-        // Unless it is transferring leadership, a leader refuses proposals only because its log is
-        // too large.
+        // A leader that is not transferring leadership refuses proposals because its log is too large, because too many
+        // log writes are in progress, or because it was removed from the cluster.
         let is_full = self.raft.is_leader();
         self.refused_for_room += if is_full { request_ids.len() as u64 } else { 0 };
         let failure = if is_full { ProposalFailure::QueueFull } else { ProposalFailure::Dropped };

@@ -5,7 +5,7 @@ use quorate_raft::{Message, MessageKind, NONE, Role, Term};
 use super::{Member, config, exchange_messages, three};
 use crate::{Config, Event};
 
-/// Advances the first member, whose disk is stalled, until an election timeout has passed.
+/// Advances a member whose disk is stalled until an election timeout has passed.
 fn stall(member: &mut Member) {
     for _ in 0..10 {
         member.sent.clear();

@@ -92,8 +92,8 @@ fn the_size_of_forwarded_requests_waiting_for_a_transfer_is_bounded() {
     assert!((7..=8).contains(&members[0].node.take_refused_for_room()));
 }
 
-/// Advances the group by one election timeout, during which the leader's disk is stalled and the members in `answering`
-/// answer.
+/// Advances the group by one and a half election timeouts, during which the leader's disk is stalled and the members in
+/// `answering` answer.
 fn stall_leader_with(members: &mut [Member], answering: &[u64]) {
     members[0].propose(1, "stuck");
     for _ in 0..15 {
