@@ -1,6 +1,6 @@
 //! `db`: inspects a backend file, or a snapshot of one, without changing it.
 //!
-//! For any bbolt file, the tool prints the same output as `bbolt`. The module also decodes the keys of etcd's buckets.
+//! The commands work on any bbolt file. They also decode the keys of etcd's buckets.
 
 mod entries;
 mod pages;

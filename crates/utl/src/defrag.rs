@@ -1,6 +1,6 @@
 //! `defrag`: removes the free space from a backend file.
 //!
-//! The content is copied into a new file in the same directory. The new file is checked, synced and renamed to replace
+//! The content is copied into a new file in the same directory. The new file is synced, checked and renamed to replace
 //! the old file. Until then, the old file stays locked, so that no member can start on it.
 //!
 //! # Invariants

@@ -44,7 +44,8 @@ impl KeyspaceFile {
     ///
     /// # Errors
     ///
-    /// Returns an error if the revision is compacted or in the future, or if the requested records are damaged.
+    /// Returns an error if the sort order or target is invalid, if the revision is compacted or in the future, or if
+    /// the requested records are damaged.
     pub fn range(&self, request: &RangeRequest) -> Result<RangeResponse, KeyspaceFileError> {
         let query = RangeQuery::from_request(request)
             .ok_or_else(|| Failure::Arguments("the sort order or target is invalid".to_owned()))?;

@@ -10,9 +10,9 @@
 //! * Every command of `etcdutl` has the same flags, texts and exit codes in this tool.
 //! * A file is opened read-only unless the command's purpose is to change it. A replacement is first written under
 //!   another name and then renamed.
-//! * Files are read in pieces, so memory use depends on the size of the output and not on the size of the file.
-//! * A file that a running member has open is refused. With `--timeout`, the command first waits for the member to
-//!   close the file.
+//! * Files are read in pieces, not as a whole. Commands that read the keyspace hold its index of keys in memory.
+//! * A backend file that a running member has open is refused. With `--timeout`, the command first waits for the member
+//!   to close the file.
 //!
 //! # Not here
 //!

@@ -2,7 +2,7 @@
 //!
 //! The backend file keeps its content, except that the members of the new cluster replace the old members. The new log
 //! is the log of a founding member that has applied its first entries, one for each founding member. As a result, all
-//! members created from the same content and the same initial cluster have the same log.
+//! members created from the same content and the same initial cluster have the same log entries.
 //!
 //! # Invariants
 //!
@@ -135,7 +135,7 @@ impl NewMember {
         })
     }
 
-    /// Refuses target paths that already exist, so that nothing is overwritten.
+    /// Refuses target paths that already exist, except for an empty data directory, so that nothing is overwritten.
     pub(crate) fn check_places(&self, disk: &dyn Disk) -> Result<(), RestoreError> {
         let root = self.dirs.root();
         let facts = disk.metadata(root).map_err(io_error("check whether it exists", root, 0))?;

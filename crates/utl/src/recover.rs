@@ -112,7 +112,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     }
     let Some((chosen, outcome)) = choose(&*disk, &mut sources)? else {
         plan::show(session, &directories(&sources, None), None)?;
-        // The plan uses the image with the highest applied index.
+        // The error message names the image with the highest applied index.
         let images = sources.iter().filter_map(|source| source.image.as_ref());
         let best =
             images.filter(|image| image.revision.is_some()).max_by_key(|image| image.applied);

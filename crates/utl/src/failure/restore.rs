@@ -41,7 +41,7 @@ pub(crate) enum RestoreError {
         /// The initial cluster, as given.
         initial_cluster: String,
     },
-    /// The data directory already exists.
+    /// The data directory is not empty, or cannot be read.
     #[error("data-dir \"{}\" not empty or could not be read", .0.display())]
     DataDir(PathBuf),
     /// The WAL directory already exists.

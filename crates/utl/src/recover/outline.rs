@@ -182,7 +182,8 @@ impl Outline {
         let (_, other_last) = other.last();
         let first = self.base.0.max(other.base.0).saturating_add(1);
         if last < first {
-            // The only common entry precedes the other log's first entry.
+            // This log ends before the range of entries that both logs could contain, so only its last entry can be
+            // compared.
             return match other.term_at(last).zip(self.term_at(last)) {
                 Some((theirs, ours)) if theirs == ours => Comparison::Contained,
                 Some(_) => Comparison::Differs { from: last },

@@ -81,7 +81,8 @@ pub(super) struct Plan {
     /// Voters of the newest configuration whose sound logs are given.
     pub(super) at_hand: Vec<u64>,
     pub(super) has_majority: bool,
-    /// Contradictions: committed entries that the chosen directory lacks.
+    /// Descriptions of the contradictions between the directories, for example committed entries that the chosen
+    /// directory lacks.
     pub(super) contradictions: Vec<String>,
     /// Highest index that the directories prove to be committed.
     pub(super) committed: u64,
@@ -103,7 +104,7 @@ pub(super) struct New {
     pub(super) members: Vec<(u64, String)>,
     pub(super) place: PathBuf,
     pub(super) bump_revision: u64,
-    /// Whether this run creates the member, because `--yes` is set.
+    /// Whether this run creates the member: `--yes` is set, and the recovery is not refused.
     pub(super) is_made: bool,
 }
 

@@ -5,8 +5,8 @@
 //! # Invariants
 //!
 //! * The snapshot is only read, piece by piece.
-//! * If the file is not a snapshot, or was changed after the snapshot was taken, no files remain. If it has no digest,
-//!   the pages of the copy are checked while they are still in memory.
+//! * If the file is not a snapshot, or was changed after the snapshot was taken, no files remain. If its digest is
+//!   missing or ignored, the pages of the copy are checked while they are still in memory.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ pub(super) struct LogFacts {
     marks: Vec<SnapshotMark>,
     entry_count: u64,
     term: u64,
-    /// Index of the first entry that does not follow its predecessor, and the predecessor's index.
+    /// Index of the last entry before the first gap, and index of the first entry after it.
     hole: Option<(u64, u64)>,
     metadata: Vec<u8>,
 }
