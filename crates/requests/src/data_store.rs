@@ -59,8 +59,8 @@ pub struct Write<'a> {
     pub request: InternalRaftRequest,
     /// The kind of request, for the metrics.
     pub kind: RequestKind,
-    /// The user that requests the write, and the revision of users and roles that the user's token is valid for. Both
-    /// are empty while authentication is disabled.
+    /// The user that requests the write, and the revision of users and roles that the user's token is valid for. The
+    /// name is empty and the revision is 0 while authentication is disabled.
     pub user: (String, u64),
     /// The trace of the call, if the call is traced.
     pub trace: Option<&'a Arc<CallTrace>>,

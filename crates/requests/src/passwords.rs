@@ -6,8 +6,8 @@
 //! There are two queues, and the threads take work from them alternately. One queue contains the work of authenticated
 //! users (hashes of new passwords, signatures), and serves the users in turn. The other queue contains the passwords of
 //! logins. It serves the sources of logins in turn, and for each source, the user names in turn. A client with many
-//! failing logins therefore delays only itself, not an administrator or a login under the same name from another
-//! source.
+//! failing logins therefore delays only logins from its own source, not an administrator or a login under the same name
+//! from another source.
 //!
 //! A login for a user that does not exist waits like any other login, and checking its password takes the same time, so
 //! that the duration does not reveal which users exist.

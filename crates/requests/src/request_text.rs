@@ -79,16 +79,18 @@ pub fn of_txn(request: &TxnRequest) -> String {
 /// Properties of a write request, for the log line of its call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// The number of changes. For a transaction, the number of operations in the executed branch.
+    /// The number of requests as etcd counts them: 1 for a put, 0 for a deletion and, for a transaction, the number of
+    /// operations in the executed branch.
     pub count: usize,
-    /// The total size of the changes in bytes, if they are counted.
+    /// The encoded size in bytes of the put, of the deletion or of the operations in the executed branch.
     pub bytes: usize,
     /// The text of the request.
     pub text: String,
 }
 
-/// Describes a client's write from the data of its log entry. Returns `None` for other entries. For a transaction, only
-/// the operations in the executed branch are counted. `has_succeeded` selects the branch.
+/// Describes a client's write from the data of its log entry. Returns `None` unless the entry is a put, a deletion or a
+/// transaction. For a transaction, only the operations in the executed branch are counted. `has_succeeded` selects the
+/// branch.
 #[must_use]
 pub fn of_write(data: &Bytes, has_succeeded: bool) -> Option<Written> {
     let of = |count, bytes, text: Text| Some(Written { count, bytes, text: text.cut() });

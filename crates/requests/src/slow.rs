@@ -68,7 +68,7 @@ impl Trace<'_> {
     }
 }
 
-/// The end time of each step of a read.
+/// When a read started, and when it passed the read barrier, if it has done so.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadTimes {
     started: Instant,

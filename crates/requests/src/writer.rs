@@ -1,8 +1,8 @@
 //! Checks clients' requests before they are executed, and determines the user of each write.
 //!
-//! Permissions are checked when the write is executed (`state::apply`). A client without credentials, or with an
-//! invalid token, is refused before its request reaches the data store, so that the request occupies no space in the
-//! log.
+//! Permissions are checked when the write is executed (`state::apply`). While authentication is enabled, a client
+//! without credentials, or with an invalid token, is refused before its request reaches the data store, so that the
+//! request occupies no space in the log.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Access control: authentication and authorisation of every client request.
 //!
 //! The [`Credentials`] of a request identify a user, either by a token (issued through the log or signed with a key) or
-//! by the certificate of the connection. The user's permissions are checked against the published users and roles. A
-//! proposal that reads or writes keys, or that changes users and roles, is checked again by every member when it is
-//! applied (`state::apply::guard`). Other requests are checked only here.
+//! by the certificate of the connection. If a proposal reads or writes keys, or changes users and roles, every member
+//! checks the user's permissions when it applies the proposal (`state::apply::guard`). For other requests, the
+//! permissions are checked only here, against the published users and roles.
 //!
 //! # Invariants
 //!
@@ -384,7 +384,7 @@ impl AccessControl {
     }
 
     /// Returns the user of a client's write, and the revision of users and roles that the user's token is valid for.
-    /// Both are empty while authentication is disabled.
+    /// The name is empty and the revision is 0 while authentication is disabled.
     pub fn user_for_write(&self, client: &Credentials) -> Result<(String, u64), RequestError> {
         self.user_for(|view| {
             self.with_caller(view, client, |caller| (caller.name.to_owned(), caller.revision))

@@ -91,8 +91,8 @@ impl Caller {
         Ok(this.permit(None))
     }
 
-    /// Begins a login. A login is refused only if the bound on logins is reached, regardless of the number of other
-    /// calls.
+    /// Begins a login. A login is refused only by the bounds on logins, in total and for each source, regardless of the
+    /// number of other calls.
     pub fn begin_login(this: &Arc<Self>, source: LoginSource) -> Result<Arc<CallPermit>, Full> {
         this.begun.fetch_add(1, Ordering::Relaxed);
         this.calls.logins.begin(source)?;

@@ -68,8 +68,8 @@ pub const REPLY_BYTES_MAX: u64 = 1 << 30;
 /// Maximum number of calls on all connections, including watch streams. Each call takes about 10 KiB.
 pub const CALLS_MAX: u64 = 1 << 17;
 
-/// Maximum number of logins in progress, which are counted separately from other calls. Each waits for one password
-/// check at a time.
+/// Maximum number of logins in progress. Logins also count as calls, but [`CALLS_MAX`] never refuses them. Each login
+/// waits for one password check at a time.
 pub const LOGINS_MAX: u64 = 1024;
 
 /// Maximum number of received bytes of all incomplete and unanswered requests.
