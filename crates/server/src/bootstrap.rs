@@ -1,8 +1,8 @@
 //! Bootstrap: a new member founds a cluster or joins one, and an existing member restarts from its files.
 //!
 //! The write-ahead log alone decides which case applies. If the directory has a log, the member has run before, and the
-//! flags about the initial cluster are ignored. Files are opened and checked in etcd's order, so that operators see the
-//! same errors.
+//! flags about the initial cluster are ignored, unless the log contains no entries yet. Files are opened and checked in
+//! etcd's order, so that operators see the same errors.
 //!
 //! ```text
 //! log?  --initial-cluster-state

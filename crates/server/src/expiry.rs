@@ -2,7 +2,7 @@
 //! warnings, once a day for each file.
 //!
 //! Authorities issue a new revocation list every few days, often only on the day on which the current list becomes
-//! outdated. Therefore a list is reported only when it is outdated.
+//! outdated. Therefore a warning about a list is logged only once the list is outdated.
 //!
 //! The files are checked every [`CHECK_INTERVAL`], with or without connections, so that a broken file is reported
 //! before it is needed.

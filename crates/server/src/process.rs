@@ -125,9 +125,9 @@ fn to_exit_code(code: i32) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-/// Restarts this process by calling `exec` with the same arguments. The process keeps the id that the supervisor knows,
-/// but its threads end and its files are closed. Returns an exit code if `exec` fails; the rebuild order then remains,
-/// and is carried out when the process is started again.
+/// Restarts this process by calling `exec` with the same arguments. The process keeps its id, which the init system
+/// knows, but its threads end and its files are closed. Returns an exit code if `exec` fails; the rebuild order then
+/// remains, and is carried out when the process is started again.
 fn start_again() -> i32 {
     log::flush();
     let mut arguments = std::env::args_os();

@@ -14,8 +14,8 @@ use quorate_requests::admission::Admission;
 use quorate_state::watch::HubStats;
 use quorate_telemetry::metrics::{Metrics, StateSample};
 
-/// Registers the callbacks that read these values. The callbacks hold weak references, because the member owns the
-/// metrics, and the metrics own the callbacks.
+/// Registers the callback that reads the member's state at each scrape. The callback holds weak references, because the
+/// member owns the metrics, and the metrics own the callback.
 pub(crate) fn register_callbacks(
     metrics: &Metrics,
     (handles, accounts): (&Arc<Handles>, &Arc<Accounts>),

@@ -227,7 +227,7 @@ fn srv_name(config: &Config) -> Option<String> {
     is_named.then(|| config.discovery_srv.clone())
 }
 
-/// Returns the first advertised address that is an IP address.
+/// Returns the first advertised IP address that is neither a loopback nor an unspecified address.
 fn local_address(config: &Config) -> Option<IpAddr> {
     let found = config
         .initial_advertise_peer_urls

@@ -118,8 +118,8 @@ pub(crate) fn run(
     let observing = Observing::start(config, &metrics)?;
     let console = console::open(config)?;
     let booted = match bootstrap::boot(config, &disk, &security.dialer) {
-        // The member was removed earlier. This is not reported as an error, so that a supervisor does not restart the
-        // member.
+        // The member was removed earlier. This is not reported as an error, so that the init system does not restart
+        // the member.
         Err(bootstrap::BootError::Refused(Refusal::Removed)) => {
             log_removal();
             return Ok(Ended::Removed);
@@ -182,7 +182,8 @@ pub(crate) fn run(
     Ok(ended)
 }
 
-/// Publishes this member's name and URLs to the cluster.
+/// Publishes this member's name and URLs to the cluster. Then checks the state of a newly restored member, and waits a
+/// short time for the cluster version to be set.
 async fn introduce(handles: Arc<quorate_member::Handles>, client_urls: Vec<String>, proof: Proof) {
     housekeeping::publish(&handles, client_urls).await;
     proof.give().await;

@@ -2,7 +2,8 @@
 //!
 //! # Not here
 //!
-//! The transport itself (`peer`), its listener (`server`), and the other services of the peer port (`peer_port`).
+//! The transport itself (`peer`), its listener (`listeners`, `serving`), and the other services of the peer port
+//! (`peer_port`).
 
 use std::io;
 use std::path::PathBuf;

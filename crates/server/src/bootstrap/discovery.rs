@@ -1,7 +1,7 @@
 //! Discovery: the founders of a cluster find each other through another running cluster (`--discovery-*`).
 //!
 //! An operator writes the number of founders to that cluster. Each founder registers itself there and waits until the
-//! required number of founders has registered. The first founders to register found the new cluster:
+//! required number of founders has registered. The first founders to register found the new cluster. The keys are:
 //!
 //! ```text
 //! /_etcd/registry/TOKEN/_config/size        3

@@ -1,4 +1,5 @@
-//! Restarts an existing member from its files. The flags about the initial cluster are ignored.
+//! Restarts an existing member from its files. The flags about the initial cluster are ignored, unless the log contains
+//! no entries yet.
 //!
 //! # Invariants
 //!

@@ -155,8 +155,8 @@ async fn compact(handles: &ServerHandles, revision: i64) -> Result<(), RequestEr
     handles.store.write(write, None).await.map(drop)
 }
 
-/// Registers the callbacks that read the server's state at each scrape. The callbacks have only weak references to
-/// handles that own the metrics, because the metrics own the callbacks.
+/// Registers the callback that reads the server's state at each scrape. The callback has only weak references to
+/// handles that own the metrics, because the metrics own the callback.
 pub(super) fn register_callbacks(
     metrics: &Metrics,
     (engine, forward, handles): (&Engine, &Arc<PeerForward>, &ServerHandles),

@@ -204,8 +204,7 @@ fn a_member_with_a_lower_server_version_does_not_open_newer_files() {
     drop(boot_with(&held(6), &real_disk(), &NoNames).unwrap());
 }
 
-/// Starts a member with `--force-new-cluster`. Returns the type, node id and context of each change after index `from`
-/// in its log.
+/// Returns the type, node id and context of each change after index `from` in the member's log.
 fn forced_changes(config: &Config, from: u64) -> Vec<(i32, u64, Option<String>)> {
     log_of(config)
         .entries
