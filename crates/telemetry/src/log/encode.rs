@@ -238,7 +238,7 @@ pub(super) fn caller(out: &mut Vec<u8>, source: Source) {
     display(out, &format_args!("{file}:{}", source.line));
 }
 
-/// Returns the directory part of the caller, which is the line's identifier in the journal.
+/// Returns the directory part of the caller, which is the field `PACKAGE` in the journal.
 pub(super) fn package(source: Source) -> &'static str {
     source.file.rsplit(['/', '\\']).filter(|part| *part != "src").nth(1).unwrap_or(".")
 }

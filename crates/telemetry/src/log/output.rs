@@ -23,7 +23,7 @@ use super::stderr::write_stderr;
 use super::{Format, Level, Output, Settings, Source, encode};
 use quorate_gotext::quote::{go_quote, go_reason};
 
-/// The maximum number of queued lines, which take a few megabytes at most.
+/// The maximum number of queued lines, which usually take a few megabytes.
 const QUEUE_LINE_COUNT: usize = 8192;
 /// The approximate number of bytes of queued lines that the writer collects before it writes.
 const WRITE_BYTES: usize = 64 << 10;

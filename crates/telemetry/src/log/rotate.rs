@@ -221,7 +221,7 @@ fn care(path: &Path, rotation: &Rotation) -> io::Result<Sender<()>> {
     Ok(caretaker)
 }
 
-/// Removes rotated files that exceed the maximum age or number, and compresses the other rotated files.
+/// Removes rotated files that exceed the maximum age or number, and, if compression is enabled, compresses the others.
 pub(super) fn tend(path: &Path, rotation: &Rotation, now: Timestamp) -> io::Result<()> {
     let parts = Parts::of(path);
     let dir = match path.parent() {

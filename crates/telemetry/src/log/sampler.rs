@@ -1,5 +1,5 @@
-//! A limit on repeated lines. In each second, the first hundred lines with the same message are written, then every
-//! hundredth.
+//! A limit on repeated lines. In each second, the first hundred lines with the same level and message are written, then
+//! every hundredth.
 //!
 //! The counts are stored in a table with a fixed number of slots, indexed by a hash of level and message. Counting
 //! needs no locks and no allocations. Messages that are mapped to the same slot share one limit, as in etcd.

@@ -1,4 +1,5 @@
-//! The metrics of gRPC methods, which are exposed with the value zero before the first call.
+//! The metrics of gRPC methods. Except for the lock and election services, they are exposed with the value zero before
+//! the first call.
 //!
 //! A service looks up each method once and keeps its [`MethodMetrics`], so that a call costs four or five
 //! additions. Dashboards show `started - handled` as open streams, so each finished call must be counted

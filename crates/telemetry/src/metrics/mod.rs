@@ -72,7 +72,7 @@ pub struct Waiting {
     pub count: f64,
 }
 
-/// All metrics of the process.
+/// All metrics of a server.
 pub struct Metrics {
     /// Metrics of Raft, requests and health.
     pub server: ServerMetrics,
@@ -143,7 +143,7 @@ impl Metrics {
     ///
     /// Before the first call, the metrics of the state machine are zero. Only the first call has an effect.
     pub fn watch_state(&self, source: impl Fn() -> StateSample + Send + Sync + 'static) {
-        // A second source would mean that the process has two state machines, which is impossible.
+        // A second source would mean that the member has two state machines, which is impossible.
         let first = self.state.set(Box::new(source)).is_ok();
         debug_assert!(
             first,

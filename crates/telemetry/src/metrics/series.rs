@@ -1,7 +1,7 @@
 //! The table of metric families, grouped by subsystem, with the name, type and help of each family.
 //!
-//! To add a metric, add a row. The row names the field that code uses to update the metric. Names, types and buckets
-//! are etcd's, because dashboards and alerts depend on them.
+//! To add a metric, add a row. The row names the field that code uses to update the metric. For metrics that etcd also
+//! has, names, types and buckets are etcd's, because dashboards and alerts depend on them.
 
 use std::sync::Arc;
 use std::time::Duration;
