@@ -124,7 +124,7 @@ pub struct Config {
     pub max_wals: u64,
     /// The number of applied entries between two snapshots.
     pub snapshot_count: u64,
-    /// The number of log entries before the last snapshot to keep in memory.
+    /// The number of applied log entries to keep in memory, counted back from the last applied entry.
     pub snapshot_catchup_entries: u64,
     /// The time between two heartbeats in milliseconds, which is also the length of a raft tick.
     pub heartbeat_interval_ms: u64,

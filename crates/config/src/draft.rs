@@ -13,7 +13,7 @@ const DEFAULT_ROTATION: &str =
 /// The values from flags, environment and file. [`super::validate`] checks them and converts them into a [`Config`].
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
-    /// The values that need no further checks.
+    /// The values that already have the types of the configuration. [`super::validate`] still checks some of them.
     pub(super) config: Config,
     /// The path of the configuration file; empty if there is none.
     pub(super) config_file: String,

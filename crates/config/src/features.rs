@@ -135,7 +135,7 @@ impl FeatureGates {
         self.set_state(gate).unwrap_or(gate.default_state())
     }
 
-    /// Returns the gates that were set but have no effect, each with the reason.
+    /// Returns the gates that differ from their default but have no effect, each with the reason.
     pub(super) fn inert(&self) -> impl Iterator<Item = (FeatureGate, &'static str)> {
         let turned = |gate: &FeatureGate| self.is_enabled(*gate) != gate.default_state();
         let all = FeatureGate::ALL.iter().copied().filter(turned);

@@ -25,7 +25,7 @@ const ELECTION_TIMEOUT_MS_MAX: u64 = 50_000;
 /// The minimum interval of progress notifications.
 const PROGRESS_NOTIFY_MIN: SignedDuration = SignedDuration::from_millis(100);
 
-/// The reason why a configuration is invalid. The error messages are etcd's.
+/// The reason why a configuration is invalid. For errors that etcd also reports, the messages are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("--logger=capnslog is removed in v3.5")]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{Security, TlsVersion};
 
-/// Each flag, with a value and the path of its key in the file.
+/// Each flag, with a value and the same setting in the file.
 const SETTINGS: &[(&str, &str, &str)] = &[
     ("cert-file", "/x", "client-transport-security: {cert-file: /x}"),
     ("key-file", "/x", "client-transport-security: {key-file: /x}"),
