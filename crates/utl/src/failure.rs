@@ -61,7 +61,7 @@ pub(crate) enum Failure {
     },
     /// A running member or another tool has locked the file.
     #[error(
-        "{} is in use by a running member: stop the member first, or work on a snapshot (`snapshot save`)",
+        "{} is in use by a running member or another tool: stop it first, or work on a snapshot (`snapshot save`)",
         path.display()
     )]
     InUse {

@@ -21,7 +21,7 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
     exits: &[
         ("0", "Success, and no damage was found."),
         ("1", "An error occurred, or damage was found."),
-        ("4", "The options cannot be combined."),
+        ("4", "The output format is not supported."),
         ("128", "The command line is invalid."),
     ],
     see_also: &["quorate(1)", "quorate-ctl(1)"],

@@ -280,7 +280,7 @@ fn carried_over(directories: &[Directory], plan: &Plan) -> String {
     };
     let uncommitted = plan.uncommitted(directories);
     if uncommitted.is_empty() {
-        return format!("{replayed}; all are known to be committed");
+        return format!("{replayed}; all entries are known to be committed");
     }
     let list = list(&uncommitted, &plan.uncommitted_described);
     format!("{replayed}; not known to be committed: {list}")

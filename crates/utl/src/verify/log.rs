@@ -82,7 +82,7 @@ pub(super) fn examine(disk: &dyn Disk, dir: &Path, findings: &mut Findings) -> O
     findings.sound(
         PART,
         format!(
-            "{segments} segments, {} entries up to {}, committed up to {} in term {}",
+            "{segments} segments, {} entries up to index {}, commit index {}, term {}",
             facts.entry_count, facts.last_index, facts.commit, facts.term
         ),
     );
@@ -96,7 +96,10 @@ pub(super) fn examine(disk: &dyn Disk, dir: &Path, findings: &mut Findings) -> O
         );
     }
     if let Some((before, behind)) = facts.hole {
-        findings.damaged(PART, format!("entry {before} is followed by entry {behind}"));
+        findings.damaged(
+            PART,
+            format!("entry {before} is followed by entry {behind}: entries are missing"),
+        );
     }
     if facts.commit > facts.last_index {
         let (commit, last) = (facts.commit, facts.last_index);
