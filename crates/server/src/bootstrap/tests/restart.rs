@@ -354,7 +354,7 @@ fn an_invalid_backend_file_is_named_in_the_error() {
 }
 
 #[test]
-fn received_snapshot_files_older_than_the_backend_are_removed() {
+fn received_snapshot_files_that_are_not_newer_than_the_backend_are_removed() {
     let folder = TempDir::new().unwrap();
     let config = config(&folder);
     create_used_directory(&config, &[]);

@@ -75,7 +75,7 @@ fn srv_records_define_the_founding_members() {
 }
 
 #[test]
-fn srv_records_without_a_cluster_are_refused_with_etcd_errors() {
+fn srv_records_that_do_not_describe_the_cluster_are_refused_with_etcd_errors() {
     let setup = "error setting up initial cluster:";
     let empty = Domain { with_tls: &[], without: &[] };
     assert_eq!(
