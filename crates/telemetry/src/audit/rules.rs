@@ -256,7 +256,7 @@ mod tests {
         assert!(takes("/etcdserverpb.KV/Put", "eve"));
         assert!(!takes("/grpc.health.v1.Health/Check", "eve"));
         assert!(!takes("/etcdserverpb.KV/Put", "bob"));
-        assert!(!takes("/etcdserverpb.KV/Put", ""), "no user has an empty name");
+        assert!(!takes("/etcdserverpb.KV/Put", ""), "an empty name stands for no user");
         assert!(Rules::default().take("/a.B/C", "", (&[], 0)));
         assert!(!Rules::parse("include user=ann; exclude").unwrap().take("/a.B/C", "", (&[], 0)));
     }

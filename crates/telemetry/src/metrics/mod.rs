@@ -147,7 +147,7 @@ impl Metrics {
         let first = self.state.set(Box::new(source)).is_ok();
         debug_assert!(
             first,
-            "a process has one state machine: the metrics of a second one would be missing"
+            "a member has one state machine: the metrics of a second one would be missing"
         );
     }
 

@@ -96,7 +96,8 @@ group! {
         log_uncommitted_bytes: Gauge = gauge(), "quorate_log_uncommitted_bytes",
             "Bytes of log entries that this member has appended as leader but has not yet applied.";
         log_refused: Counter = counter(), "quorate_log_refused_total",
-            "Requests and appends refused because the limit on log memory was reached.";
+            "Requests and appends refused because a limit on the log, on log writes in progress or on waiting \
+             forwarded requests was reached.";
         early_appends: Gauge = gauge(), "quorate_early_appends_bytes",
             "Bytes of received appends that wait for earlier appends from the leader.";
         held_changes: Gauge = gauge(), "quorate_membership_changes_waiting",
