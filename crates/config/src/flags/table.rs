@@ -26,7 +26,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "snapshot-catchup-entries",
         Uint64(|d| &mut d.config.snapshot_catchup_entries),
-        "Number of log entries before a snapshot to keep in memory for lagging followers.",
+        "Number of applied log entries to keep in memory for lagging followers.",
     ),
     flag(
         MEMBER,
