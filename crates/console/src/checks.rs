@@ -1,12 +1,13 @@
 //! The checks that every request must pass before any other part of the console processes it.
 //!
 //! A browser sends requests to the console on behalf of any page that its user has open. The checks accept only
-//! requests from the console's own page:
+//! requests that open the console's page or come from it:
 //!
 //! - The host must be one under which the console is known. A page whose name was made to resolve to this machine (DNS
 //!   rebinding) is therefore refused.
 //! - A request that names its origin must come from the same host. If the browser reports how the request was initiated
-//!   (`Sec-Fetch-Site`), the request must come from the page itself, or from the address bar to open the page.
+//!   (`Sec-Fetch-Site`), an API call must come from the page itself. The page and its files may also be opened from the
+//!   address bar, and another site may link to the page.
 //! - An API call, even a read-only one, is a POST with a header that neither forms nor simple requests from other sites
 //!   can send.
 //!

@@ -6,7 +6,7 @@
 //! # Guarantees
 //!
 //! * A client receives a slot only if it holds fewer slots than are free. One client thus holds at most half of all
-//!   slots, two clients hold at most a third each, and a further client still finds a free slot.
+//!   slots, two clients together hold at most three quarters, and a third client still finds a free slot.
 //! * All clients at one address together leave a quarter of the slots for other addresses.
 //! * Only digests of tokens are stored.
 //!

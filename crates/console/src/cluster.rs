@@ -9,7 +9,7 @@
 //! # Bound
 //!
 //! * A response is at most [`RECEIVE_BYTES_MAX`] bytes long. A larger response is refused before it is read.
-//! * Every call has a time limit.
+//! * Every call except a stream has a time limit.
 
 use std::net::{IpAddr, UdpSocket};
 use std::rc::Rc;

@@ -1,9 +1,9 @@
 //! The history of one key.
 //!
 //! A walk reads the newest version of the key, then the version before it, and so on, with one small read for each
-//! version. It ends at the creation of the key, because a read cannot find earlier incarnations of the key. A search
-//! watches the key from the oldest revision that the cluster still has. A search also finds deletions, but makes the
-//! member read the whole history of the keyspace.
+//! version. It ends at the creation of the key: a read at the revision before finds no key, and so nothing that points
+//! to an earlier incarnation. A search watches the key from the oldest revision that the cluster still has. A search
+//! also finds deletions, but makes the member read the whole history of the keyspace.
 //!
 //! # Bound
 //!

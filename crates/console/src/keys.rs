@@ -3,15 +3,17 @@
 //! # Guarantees
 //!
 //! * No call reads all keys. A tree level is read without its subtrees: after the first key under a prefix, reading
-//!   continues after the last possible key with that prefix. Counts have a time limit, after which they are omitted.
+//!   continues after the last possible key with that prefix. The counts in a tree level have a time limit, after which
+//!   they are omitted.
 //! * The pages of a list are consistent: all show the revision of the first page. A tree level is consistent only if
-//!   the page shows an earlier revision. Otherwise, each part of the level is read at the newest revision.
+//!   the call names a revision. Otherwise, each part of the level is read at the revision that is the newest at that
+//!   time.
 //! * Even while clients are writing, a member does not visit all keys of a range to answer a call for a part of the
 //!   range. A member counts the keys of the range for each read. For a read at an earlier revision, it visits every key
 //!   of the range if more changes have been made since that revision than the range has keys. Older versions of Quorate
-//!   visit every key for any such read. `first_keys` therefore reads only a small range at an earlier revision. The
-//!   only exception is the total count of a list at an earlier revision, which may visit all keys, but is requested
-//!   only once per list.
+//!   visit every key for any such read. `first_keys` therefore reads only a small range at an earlier revision. There
+//!   are two exceptions: the total count of a list at an earlier revision, which is requested only once per list, and a
+//!   range whose first [`PARTS_MAX`] parts have no keys at that revision.
 //!
 //! # Bound
 //!

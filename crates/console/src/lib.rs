@@ -13,9 +13,10 @@
 //! # Guarantees
 //!
 //! - The console is a client of the public API without permissions of its own. A user sees only what the user's own
-//!   calls would return, because every call carries the user's token.
+//!   calls would return, because every call carries the user's token. The figures of the overview are the exception:
+//!   they are collected once for all users (`overview`).
 //! - Requests from other sites are refused before any other part of the console processes them (`checks`).
-//! - Tokens and passwords are never stored, logged, or part of a URL or cookie.
+//! - Tokens and passwords are never written to a file, logged, or part of a URL or cookie.
 //!
 //! # Not here
 //!

@@ -1,4 +1,5 @@
-//! Streams of JSON lines: one kind reports the changes under a prefix, the other reports measurements of prefixes.
+//! Streams of JSON lines: one kind reports the changes to a key or under a prefix, the other reports measurements of
+//! prefixes.
 //!
 //! # Bound
 //!
@@ -227,7 +228,8 @@ pub(crate) fn shape_of(input: &Input) -> Result<Shape, Refusal> {
     }
 }
 
-/// Measures prefixes, and sends a row for each of them at every interval, until the page or the guard ends the stream.
+/// Measures prefixes, and sends the rows of the largest and most written ones at every interval, until the page or the
+/// guard ends the stream.
 pub(crate) async fn measure(caller: Caller, guard: Guard, shape: Shape, mut lines: Lines) {
     let meter = PrefixMeter::new(caller.client, shape, ROWS_INTERVAL);
     let mut due = interval(ROWS_INTERVAL);

@@ -1,5 +1,5 @@
-//! Operations that change the cluster. They are available only with `--allow-writes`, and each is one call made as the
-//! logged-in user.
+//! Operations that change the cluster. They are available only with `--allow-writes` (on a member,
+//! `--console-allow-writes`). Each makes at most one call that changes the cluster, with the caller's token.
 //!
 //! # Guarantees
 //!

@@ -3,7 +3,8 @@
 //!
 //! # Guarantees
 //!
-//! * The text of a refusal by the cluster is the cluster's own text. It never contains a token or a password.
+//! * The text of a refusal by the cluster is the cluster's own text, unless the refusal requests a login. It never
+//!   contains a token or a password.
 
 use quorate_api::code;
 use quorate_client::failure::status_text;

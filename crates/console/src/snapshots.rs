@@ -9,11 +9,11 @@
 //!
 //! # Bound
 //!
-//! * At most [`DOWNLOADS_MAX`] downloads are remembered, and at most [`OWN_DOWNLOADS_MAX`] of one client. Further
-//!   downloads are refused until one of the remembered downloads has ended. Each download keeps at most [`PARTS_MAX`]
-//!   parts in memory.
-//! * A download that the browser does not start within [`BEGIN_TIME`] fails. A download is dropped from the list
-//!   [`KEEP_TIME`] after its end.
+//! * At most [`DOWNLOADS_MAX`] downloads are remembered, and at most [`OWN_DOWNLOADS_MAX`] of one client. A client at
+//!   its own limit replaces one of its ended downloads, or is refused if none has ended. Other downloads beyond the
+//!   limit are refused until a remembered one is dropped. Each download keeps at most [`PARTS_MAX`] parts in memory.
+//! * A download that the browser does not start within [`BEGIN_TIME`] fails. An ended download that was not replaced is
+//!   dropped from the list [`KEEP_TIME`] after its end.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -117,7 +117,7 @@ impl Downloads {
         Ok(answer)
     }
 
-    /// Adds a download to the list, unless its client or all clients together have too many unfinished downloads.
+    /// Adds a download to the list, unless its client has too many unfinished downloads or the list is full.
     fn keep(&self, download: Rc<Download>) -> Result<(), Refusal> {
         let mut all = self.0.borrow_mut();
         all.retain(|known| !known.is_forgotten());
@@ -313,7 +313,7 @@ impl Checked {
         self.end.drain(..settled);
     }
 
-    /// Checks the digest. A snapshot without a digest is accepted, because older servers do not send a digest.
+    /// Checks the digest. A snapshot without a digest is refused as incomplete.
     fn verdict(self) -> Result<(), Refusal> {
         let broken = |text: &str| Err(Refusal::new(Kind::Cluster, text));
         if self.len % SECTOR_BYTES != DIGEST_BYTES as u64 {

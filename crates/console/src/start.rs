@@ -98,7 +98,7 @@ impl ListenFlags {
 /// The reason why a console cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address is invalid or in use.
+    /// The address is invalid or cannot be bound.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// The address to listen on.

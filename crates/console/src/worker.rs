@@ -42,9 +42,9 @@
 //! passes it as `cursor`. A stream has one JSON object with a `type` per line. Its last line is
 //! `{"type": "end", "error"}`.
 //!
-//! The calls below need `--allow-writes`; otherwise they fail with `read_only`. Each response contains the `revision` of
-//! the store. Calls that name a member fail with `not_found` if there is no such member, and with `plaintext_member` if
-//! all its client URLs lack TLS although the endpoints have it.
+//! The calls below need `--allow-writes` (on a member, `--console-allow-writes`); otherwise they fail with `read_only`.
+//! Each response contains the `revision` of the store. Calls that name a member fail with `not_found` if there is no
+//! such member, and with `plaintext_member` if all its client URLs lack TLS although the endpoints have it.
 //!
 //! | name | arguments | further fields of the response |
 //! |---|---|---|
@@ -300,7 +300,8 @@ impl Context {
         }
     }
 
-    /// Describes the console. Information about the cluster is returned only to callers that may use the cluster.
+    /// Describes the console. The version, the name of the member and the endpoints are returned only to callers that
+    /// may use the cluster.
     async fn session(
         &self,
         anonymous: &Caller,
