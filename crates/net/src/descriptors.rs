@@ -23,8 +23,8 @@ use quorate_telemetry::log;
 /// Minimum number of reserved descriptors, as in etcd. A member does not start with a lower limit.
 const KEPT_BACK_MIN: u64 = 150;
 
-/// Number of descriptors for files of the log, the backend and snapshots, the standard streams, listeners with one
-/// waiting connection each, and outgoing connections.
+/// Number of descriptors for log, backend and snapshot files, the standard streams, listeners with one waiting
+/// connection each, and outgoing connections.
 const FILES_AND_DIALED: u64 = 64;
 
 /// Number of additional reserved descriptors, if the limit permits. They are for the connections that a member of a
@@ -61,7 +61,8 @@ pub struct Budget {
     pub peers: Arc<ConnectionPermits>,
 }
 
-/// The descriptor limit is too low for the files and one connection.
+/// The descriptor limit is too low for the reserved descriptors, the minimum number of peer connections, and one client
+/// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the limit of {limit} open file descriptors is too low: the open files and one connection need {needed}; raise it \

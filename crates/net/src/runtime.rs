@@ -1,8 +1,9 @@
-//! The connection runtimes: one single-threaded tokio runtime per core. The connections are distributed over them.
+//! The connection runtimes: single-threaded tokio runtimes over which the connections are distributed. A member has one
+//! for each processor.
 //!
 //! In measurements, a current-thread runtime used two thirds of the multi-threaded scheduler's CPU time per call. A
 //! current-thread runtime has no work stealing, which matters little because every task is short. Each runtime runs a
-//! resident task that delivers the results of the core threads.
+//! resident task. On a member, this task delivers the results of the core threads.
 
 use std::future::Future;
 use std::io;

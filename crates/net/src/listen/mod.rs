@@ -88,7 +88,7 @@ const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 /// Receive window of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
-/// Maximum total amount of unread client data on all connections with large windows.
+/// Maximum total amount of unread data on the connections of one budget that have large windows.
 const WINDOW_BYTES_MAX: usize = 1 << 30;
 
 /// Size of both receive windows of a new connection once [`WINDOW_BYTES_MAX`] is used up. This is the default of

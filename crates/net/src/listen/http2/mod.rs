@@ -9,9 +9,9 @@
 //!
 //! # Bound
 //!
-//! At most about [`OUTPUT_BYTES_MAX`] bytes and one part of a body wait for the socket. Beyond that, no body is polled
-//! and no input is read, so a client that does not read delays only itself. A body is polled only while its stream has
-//! room.
+//! At most about [`OUTPUT_BYTES_MAX`] bytes and one part of each body wait for the socket. Beyond that, no body is
+//! polled and no input is read, so a client that does not read delays only itself. A body is polled only while its
+//! stream has room.
 
 mod body;
 mod ready;

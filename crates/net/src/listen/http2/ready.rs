@@ -16,7 +16,7 @@ pub(super) struct Ready(Mutex<Woken>);
 #[derive(Debug, Default)]
 struct Woken {
     slots: Vec<u32>,
-    /// The task, while it sleeps.
+    /// The waker of the connection's task.
     task: Option<Waker>,
     is_polling: bool,
 }
@@ -38,15 +38,16 @@ impl Ready {
         !slots.is_empty()
     }
 
-    /// Records that the task is about to sleep. Returns false if a slot has been woken since the task began to run.
+    /// Records that the task is about to sleep. Returns false if a slot has been woken since the last call to
+    /// [`Self::take`].
     pub(super) fn end(&self) -> bool {
         let mut woken = self.0.lock();
         woken.is_polling = !woken.slots.is_empty();
         woken.slots.is_empty()
     }
 
-    /// Records that the task yields. The task must already have woken itself, because slots may have been woken while
-    /// it ran.
+    /// Records that the task yields. The caller must also wake the task, because slots that were woken while the task
+    /// ran do not wake it.
     pub(super) fn yield_now(&self) {
         self.0.lock().is_polling = false;
     }

@@ -8,14 +8,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{Http2Service, Served, Server};
 
-/// Serves a connection until it ends or `order` completes. The order is polled only when it has been woken. Polling it
-/// at each wake-up of the connection would cost more.
+/// Serves a connection until it ends or `order` completes. The order is polled only when it or one of the connection's
+/// timers has been woken. Polling it at each wake-up of the connection would cost more.
 pub(in crate::listen) struct Until<'a, T, G: Http2Service, O> {
     pub(in crate::listen) server: &'a mut Server<T, G>,
     pub(in crate::listen) order: Pin<&'a mut O>,
 }
 
-/// How a connection has ended.
+/// The reason why [`Until`] has completed: the connection has ended, or the order to close has arrived.
 pub(in crate::listen) enum Ended<O> {
     Itself(Served),
     Ordered(O),
