@@ -1,9 +1,10 @@
 //! The binary. Its name and its first argument select the program that it runs.
 //!
-//! A link named `etcdctl` or `etcdutl` runs the tool of that name. Otherwise the first argument may name a program
-//! (`ctl`, `utl`, `bench`, `console`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` are equivalent to the
-//! flags with these names. Any other first argument that is not a flag is refused. In all other cases the arguments are
-//! the server's command line. A link named `etcd` accepts only etcd's subcommands (`gateway`, `grpc-proxy`).
+//! Under the name `etcdctl` or `etcdutl`, the binary runs `ctl` or `utl`. Otherwise the first argument may name a
+//! program (`ctl`, `utl`, `bench`, `console`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` are equivalent
+//! to the flags with these names. Any other first argument that is not a flag is refused. In all other cases the
+//! arguments are the server's command line. Under the name `etcd`, only etcd's subcommands (`gateway`, `grpc-proxy`)
+//! are recognised, and all other arguments are the server's command line.
 
 mod manual;
 

@@ -201,7 +201,7 @@ fn flags_listed_as_absent_do_not_exist() {
     assert!(flags.contains("| `--grpc-keepalive-min-time` |"));
 }
 
-/// The flags and commands that the pages mention exist.
+/// The flags and commands that the pages about migration, operations and compatibility mention exist.
 #[test]
 fn flags_and_commands_in_the_pages_exist() {
     let flags = std::fs::read_to_string(root().join("docs/flags.md")).unwrap();

@@ -1,4 +1,4 @@
-//! Checks the commands and flags mentioned in the README and the CHANGELOG.
+//! Checks the commands and flags mentioned in the README and the CHANGELOG, and statements of other documents.
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
