@@ -1,8 +1,8 @@
 //! Support for the fuzz targets: a folder for the targets that read files.
 //!
-//! Each file of `fuzz_targets` passes the fuzzer's bytes to a function of the crate whose decoder
-//! it tests. The same function also runs as a unit test with a limited number of inputs. `cargo
-//! xtask fuzz` builds and runs the targets; `seeds` contains their initial inputs.
+//! Each file in `fuzz_targets` passes the fuzzer's bytes to a function of the crate that it tests. The same function
+//! also runs as a unit test with a limited number of inputs. `cargo xtask fuzz` builds and runs the targets; `seeds`
+//! contains their initial inputs.
 
 use std::path::Path;
 use std::sync::LazyLock;

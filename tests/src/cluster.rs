@@ -47,7 +47,7 @@ struct Member {
     server: Server,
     client: Client,
     state: State,
-    /// Member id; `None` once the member is removed.
+    /// Member id; `None` before the member is added and once it is removed.
     id: Option<u64>,
     /// Start of the current pause.
     paused: Option<Instant>,
@@ -136,7 +136,7 @@ impl Cluster {
         self.members[member].server.client()
     }
 
-    /// Returns a client of all members. If a member does not answer, the client switches to another member.
+    /// Returns a client of all members. If a request fails, the client sends the next one to another member.
     #[must_use]
     pub fn everyone(&self) -> Endpoints {
         let members = self.members.iter().filter(|member| member.id.is_some());

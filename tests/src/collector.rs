@@ -121,7 +121,7 @@ enum Value {
     Number(i64),
 }
 
-/// Returns the string value of an attribute.
+/// Returns the value of an attribute as a string.
 fn attribute_text(attributes: &[KeyValue], key: &str) -> Option<String> {
     let found = attributes.iter().find(|attribute| attribute.key == key)?;
     Some(match found.value.as_ref()?.value.as_ref()? {
@@ -132,7 +132,7 @@ fn attribute_text(attributes: &[KeyValue], key: &str) -> Option<String> {
 }
 
 impl Span {
-    /// Returns the string value of an attribute.
+    /// Returns the value of an attribute as a string.
     #[must_use]
     pub fn attribute(&self, key: &str) -> Option<String> {
         attribute_text(&self.attributes, key)

@@ -7,9 +7,10 @@
 //! With a proxy, a test's client and its tools connect to the proxy, but HTTP requests go directly to the member. With
 //! a gateway, all connections go through the gateway.
 //!
-//! With a database, every server has its own schema in one PostgreSQL server, which the test process starts. Tests that
-//! start clusters of raft members themselves run unchanged. Tests of one process and its files do not run in any of
-//! these modes ([`run_alone`](crate::run_alone)).
+//! With a database, every server that a test requests has its own schema in one PostgreSQL server, which the test
+//! process starts. In the mode with three servers, the two others use the same schema. Tests that start clusters of
+//! raft members themselves run unchanged. Tests of one process and its files run only in the first of these modes
+//! ([`run_alone`](crate::run_alone)).
 
 use std::time::Duration;
 
@@ -21,15 +22,15 @@ const MEMBERS: usize = 3;
 /// Position of the tested member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The member is the only one.
+    /// The member is the only one of its cluster, and clients connect to it directly.
     Alone,
     /// The member is the leader of a cluster of three.
     Leader,
     /// The member is a follower in a cluster of three.
     Follower,
-    /// The member is the only one, and its clients connect to a gRPC proxy.
+    /// The member is the only one of its cluster, and its clients connect to a gRPC proxy.
     Proxy,
-    /// The member is the only one, and all connections go through a gateway.
+    /// The member is the only one of its cluster, and all connections go through a gateway.
     Gateway,
     /// The server is the only one on a PostgreSQL database.
     Postgres,

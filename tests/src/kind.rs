@@ -83,8 +83,8 @@ pub fn skipped(text: &str) {
     notice(&format!("skipped: {text}"));
 }
 
-/// Prints once on the terminal which tests are skipped. The text bypasses the test runner, which captures the output of
-/// passing tests.
+/// Prints a text on the terminal, unless this process has printed it before. The text bypasses the test runner, which
+/// captures the output of passing tests.
 pub fn notice(text: &str) {
     static GIVEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut given = GIVEN.lock().unwrap();

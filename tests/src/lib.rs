@@ -1,14 +1,15 @@
 //! Infrastructure of the black-box tests: real server processes and real clients.
 //!
-//! Each test is one function that takes a [`Kind`] of server. Each test runs twice, against Quorate and against
-//! Debian's etcd. The run against etcd verifies that the expectations of the test hold for etcd. Where Debian's older
-//! release differs from the release that Quorate implements, the test checks [`Server::is_3_7`] and contains both
-//! expected answers.
+//! Each test is one function that takes a [`Kind`] of server. Most tests run twice, against Quorate and against
+//! Debian's etcd. Tests of guarantees that etcd does not give run against Quorate only ([`on_quorate`]). The run
+//! against etcd verifies that the expectations of the test hold for etcd. Where Debian's older release differs from the
+//! release that Quorate implements, the test checks [`Server::is_3_7`] and contains both expected answers.
 //!
 //! # Rules
 //!
 //! * Each test starts its own server on its own port and directory.
-//! * Tests never wait for a fixed time. They wait for a condition, and fail if it is not met before a deadline.
+//! * Tests wait for a condition, and fail if it is not met before a deadline. They wait for a fixed time only if there
+//!   is no condition that they could check.
 //! * If the Quorate binary is missing, the tests fail. If etcd is missing, the tests against etcd are skipped and print
 //!   a notice.
 //!

@@ -12,8 +12,8 @@
 //! A member's proxy can also refuse new connections and break existing ones, like a packet filter or a host whose
 //! process has exited. The member itself can still connect to others.
 //!
-//! The proxies run on a thread of their own, so that a test with heavy computation does not slow them down. Clients do
-//! not use the proxies and can reach every member at any time.
+//! The proxies run on a thread of their own, so that a test with heavy computation does not slow them down. The clients
+//! of a cluster do not use the proxies and can reach every member at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;

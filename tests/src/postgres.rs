@@ -63,7 +63,7 @@ impl Database {
         self.0.promote();
     }
 
-    /// Returns the number of workers, if this server is the coordinator of a Citus database.
+    /// Returns the number of workers of a Citus database; 0 if this server is not the coordinator of one.
     pub fn worker_count(&mut self) -> usize {
         self.0.workers().len()
     }

@@ -49,8 +49,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns the options of a single member with etcd's defaults, except that its election timeout is a tenth of
-    /// etcd's.
+    /// Returns the options of a single member with etcd's defaults, except that its heartbeat interval and its election
+    /// timeout are a tenth of etcd's.
     #[must_use]
     pub fn new(kind: Kind) -> Self {
         Self {
@@ -221,7 +221,7 @@ impl Options {
     }
 }
 
-/// A server that exited during its start.
+/// A failed start of a server.
 #[derive(Debug)]
 pub struct Exit {
     /// Exit status; `None` if the server was still running at the deadline without serving.
@@ -259,7 +259,7 @@ pub struct Server {
     log_start: usize,
     client_port: Port,
     peer_port: Port,
-    /// Certificates and credentials used only by this test.
+    /// Certificates and credentials of this server, if it is guarded.
     guard: Option<Guard>,
     /// The other members of the cluster, which live as long as this server.
     company: Vec<Self>,
@@ -506,7 +506,7 @@ impl Server {
         format!("{}://127.0.0.1:{port}", self.peer_scheme())
     }
 
-    /// Returns the port for clients.
+    /// Returns the port for clients: the port of the gateway, if a gateway is in front of the server.
     #[must_use]
     pub fn port(&self) -> u16 {
         let gateway = self.front.as_ref().filter(|front| front.passes_everything());

@@ -26,7 +26,7 @@ pub enum Message {
     Text(String),
     /// A pong.
     Pong(Vec<u8>),
-    /// A close frame, with its code if it has one.
+    /// A close frame, with its code if it has one, or the end of the connection.
     Closed(Option<u16>),
 }
 

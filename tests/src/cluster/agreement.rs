@@ -9,7 +9,8 @@ use super::{Cluster, QUESTION, TIMEOUT};
 use crate::{Client, eventually_ok, eventually_within};
 
 impl Cluster {
-    /// Sends all running members the same request at the same time. The result contains only members that answer.
+    /// Sends all running members the same request at the same time. The answer of a member is `None` if its request
+    /// fails.
     pub async fn ask_running<T, F>(&self, ask: impl Fn(Client) -> F) -> Vec<(usize, Option<T>)>
     where
         T: Send + 'static,
@@ -71,7 +72,7 @@ impl Cluster {
         after.unwrap_or_else(|| running.into_iter().find(|number| *number != leader).unwrap())
     }
 
-    /// Waits until all running members have the same applied index. Returns the revision.
+    /// Waits until all running members report the same leader, applied index and revision. Returns the revision.
     pub async fn settle(&self) -> i64 {
         eventually_ok(TIMEOUT, "all members have the same contents", async || {
             let answers: Vec<(usize, Option<Progress>)> = self

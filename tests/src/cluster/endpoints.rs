@@ -1,4 +1,4 @@
-//! A client of several members, which tries another member if one does not answer.
+//! A client of several members, which tries another member if a request fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ impl Endpoints {
         Self { clients: clients.into(), favourite: Arc::default() }
     }
 
-    /// Sends a request once. If the member does not answer, the next request goes to another member.
+    /// Sends a request once. If it fails, the next request goes to another member.
     pub async fn try_ask<T>(
         &self,
         ask: impl AsyncFnOnce(Client) -> Result<T, Status>,
@@ -39,7 +39,7 @@ impl Endpoints {
         answer
     }
 
-    /// Sends the request to one member after another until one answers. The request may be executed more than once, so
+    /// Sends the request to one member after another until it succeeds. The request may be executed more than once, so
     /// it must be idempotent.
     pub async fn ask<T>(
         &self,

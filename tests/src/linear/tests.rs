@@ -235,8 +235,8 @@ fn any_value() -> impl Strategy<Value = Option<Value>> {
     prop_oneof![Just(None), (0..4_u64).prop_map(Some)]
 }
 
-/// Generates an action on one of a few values, with an answer that may be wrong. Stored values are derived from the
-/// operation's number, so each is stored only once.
+/// Generates an action on one of a few values, with an answer that may be wrong. The caller replaces each stored value
+/// by one derived from the operation's number.
 fn any_operation() -> impl Strategy<Value = Operation> {
     let action = (0..4_u8, any_value());
     (action, 0..12_u64, 0..6_u64, 0..4_u8, any_value()).prop_map(

@@ -1,9 +1,10 @@
 //! A lease that is renewed through all faults, and a lease without renewals.
 //!
-//! A leader that is suspended for longer than the TTL finds the lease expired when it resumes, even if another leader
-//! has renewed the lease in the meantime. etcd's leader, too, is supposed to confirm its leadership with a quorum
-//! before it revokes the lease, but the first tick of its clock renews that confirmation, and may come before the new
-//! leader's message. For this reason the lease is not checked if a leader was suspended for that long.
+//! A leader that was suspended for longer than the TTL finds the lease expired when it resumes, even if another leader
+//! has renewed the lease in the meantime. It must therefore confirm its leadership with a quorum before it revokes the
+//! lease. etcd's leader is supposed to do so as well, but the first tick of its clock renews the previous confirmation,
+//! and may come before the new leader's message. For this reason the renewed lease is not checked if an etcd member was
+//! suspended for that long.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

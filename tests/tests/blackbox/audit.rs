@@ -33,7 +33,7 @@ on_quorate! {
     a_blocked_audit_file_causes_dropped_lines_or_refused_calls,
 }
 
-/// A folder that contains an audit log.
+/// A server, and the folder that contains its audit log.
 struct Audited {
     server: Server,
     path: PathBuf,

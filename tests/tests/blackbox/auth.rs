@@ -111,7 +111,7 @@ async fn allow(client: &Client, name: &str, role: &str, key: &str, end: &str) {
     grant(client, name, role).await;
 }
 
-/// Creates root, ann with permission to read and write the keys from a to b, and eve without permissions, and enables
+/// Creates root, ann with permission to read and write the keys in [a, b), and eve without permissions, and enables
 /// authentication. Returns root's client.
 pub(super) async fn guard(client: &Client) -> Client {
     allow(client, "ann", "app", "a", "b").await;
@@ -409,7 +409,7 @@ async fn a_token_is_valid_on_every_member(kind: Kind) {
     }
 }
 
-/// Checks that permissions are equal on all members, whichever member leads.
+/// Checks that all running members enforce the same permissions.
 async fn check_permissions(cluster: &Cluster) {
     for member in cluster.running() {
         let client = cluster.client(member);
@@ -456,7 +456,7 @@ async fn users_survive_a_change_between_etcd_and_quorate(kind: Kind) {
         before = revision(&root).await;
         let users = root.user_list(pb::AuthUserListRequest {}).await.unwrap().users;
         assert_eq!(users.len(), 3 + round, "{users:?}");
-        // After a kill, all changes of this round are only in the log.
+        // After a kill, the last changes of this round may be only in the log.
         if round == 1 {
             server.kill();
         } else {

@@ -405,7 +405,7 @@ async fn changes_not_yet_in_the_backend_file_are_bounded(kind: Kind) {
     })
     .await;
     let pending = metric(&server, series);
-    // The total consists of 128 MiB for each batch, and the changes of one round of the applier.
+    // Each of the four batches has at most 128 MiB.
     assert!(pending <= 512.0 * MIB_FLOAT, "{pending}");
     shim.hold(Held::Nothing);
     let Counts { done, refused, late } = count_all(asking).await;

@@ -147,7 +147,7 @@ impl GatewayClient {
     }
 }
 
-/// Returns gateway requests that only root may send, both reads and changes.
+/// Returns gateway requests that need a user with permission, both reads and changes.
 fn requests() -> Vec<(&'static str, Value)> {
     let put = json!({"key": "YTE=", "value": "dg=="});
     vec![

@@ -85,7 +85,7 @@ async fn a_level_of_the_tree_shows_prefixes_with_their_counts(kind: Kind) {
     assert_eq!(entries[1], one);
     assert_eq!(entries[2]["count"], 1);
     assert_eq!(level["next"], Value::Null);
-    // A page of keys ends at the limit, and the next page starts after the last key of this page.
+    // A page of a tree level ends at the limit, and the next page starts after the last entry of this page.
     let first = call(&page, "keys/tree", &json!({ "separator": base64("/"), "limit": 2 }));
     assert_eq!(first["entries"].as_array().unwrap().len(), 2, "{first}");
     let rest = json!({ "separator": base64("/"), "limit": 2, "cursor": first["next"] });

@@ -1,5 +1,5 @@
-//! A member whose file differs from the other members' files is detected before it serves, by the leader's periodic
-//! check, or when members compare the hashes of their compactions. Mixed clusters raise no false alarm, whichever
+//! A member whose file differs from the other members' files is detected by its own check before it serves, by the
+//! leader's periodic check, or by the comparison of compaction hashes. Mixed clusters raise no false alarm, whichever
 //! program leads.
 
 use std::fs::File;
@@ -30,7 +30,7 @@ on_quorate! {
 
 const CORRUPT: &str = "etcdserver: corrupt cluster";
 
-/// The value that is changed. It occurs only once in the file.
+/// The value that is changed. Only one key has this value.
 pub(crate) const VALUE: &[u8] = b"a value that is nowhere else in the file";
 
 pub(crate) const INITIAL: Check = Check {
@@ -185,7 +185,7 @@ async fn a_leader_detects_a_corrupt_member(kind: Kind) {
     wait_for_corrupt_alarm(&cluster, member, kind).await;
 }
 
-/// Writes keys and compacts the whole history.
+/// Writes a key and compacts the whole history.
 async fn compact(cluster: &Cluster, member: usize) {
     let revision = cluster.client(member).put(put("other", "v")).await.unwrap();
     cluster.settle().await;
@@ -270,7 +270,7 @@ async fn a_key_deleted_and_put_in_one_entry_survives_a_compaction(ours: Kind) {
     lead(&cluster, 0).await;
     let ours = cluster.client(1);
     ours.put(put("a", "before")).await.unwrap();
-    // The range ends at the last key, so the check for duplicate keys does not notice the deletion.
+    // The range is open-ended, so the check for duplicate keys does not notice that it contains the key of the put.
     let everything = write_op(delete("a", "\0"));
     let entry = ours.txn(txn(vec![everything, put_op("a", "after")])).await.unwrap();
     let revision = entry.header.unwrap().revision;

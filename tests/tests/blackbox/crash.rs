@@ -34,8 +34,8 @@ struct Progress {
     acknowledged: AtomicI64,
 }
 
-/// Writers that count upwards, each in its own keys, until the server exits. Every step is a transaction on three keys,
-/// whose values must therefore always be equal.
+/// Writers that count upwards, each in its own keys, until the server exits. Every step is a transaction that puts the
+/// same value under three keys, so their values must always be equal.
 struct Load {
     tasks: JoinSet<()>,
 }
@@ -75,7 +75,7 @@ fn step_of(writer: usize, step: i64, size: usize) -> pb::TxnRequest {
     let value = format!("{step:<size$}");
     let mut operations: Vec<_> =
         PARTS.iter().map(|part| put_op(format!("{part}/{writer}"), &value)).collect();
-    // Every third step deletes a key. The other steps write the key.
+    // Every third step deletes a fourth key. The other steps write it.
     operations.push(if step % 3 == 0 {
         write_op(delete(format!("even/{writer}"), ""))
     } else {

@@ -1,5 +1,5 @@
-//! Damaged files are repaired exactly where etcd repairs them. Everywhere else they are refused with an error that
-//! names the file and the offset.
+//! Damaged files are repaired only where etcd repairs them, and damaged `.snap` files are skipped as in etcd. Quorate
+//! refuses any other file that it cannot use, with an error that names the file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -146,7 +146,8 @@ fn name(path: &Path) -> String {
 }
 
 async fn a_torn_last_log_record_is_truncated(kind: Kind) {
-    // The last record is a put of about a thousand bytes, or the hard state that follows the put.
+    // The file is cut inside the last put, whose record has about a thousand bytes. A short hard state may follow the
+    // put.
     for cut in [1, 9, 700] {
         let mut stopped = Stopped::new(kind).await;
         let wal = stopped.wal();

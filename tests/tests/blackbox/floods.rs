@@ -1,8 +1,8 @@
 //! Floods: clients request more than a server can execute. The server's memory must stay bounded, and it must continue
 //! to serve.
 //!
-//! Each test prints the peak resident memory under load. A long run produces the table in `docs/performance.md`:
-//! `cargo xtask test --long floods -- --nocapture --test-threads=1`.
+//! Most tests print the peak resident memory under load. A long run produces the table in `docs/performance.md`: `cargo
+//! xtask test --long floods -- --nocapture --test-threads=1`.
 
 use std::time::Duration;
 
@@ -179,7 +179,7 @@ async fn streams_beyond_the_total_limit_are_refused(kind: Kind) {
     let calls = || server.metric("quorate_calls_in_progress").unwrap() as usize;
     let head = call_head(KEEP_ALIVE);
     let mut held = Vec::new();
-    // Half of the limit is already in use when the last connections request more than a sixteenth of the limit each.
+    // About half of the limit is already in use when the last connection requests more than a sixteenth of the limit.
     for streams in [32_000, 32_000, 32_000] {
         let mut connection = RawHttp2::connect(server.port());
         (0..streams).for_each(|_| _ = connection.open(&head));
@@ -263,7 +263,7 @@ fn watch_unread(server: &Server, watchers: usize, keys: usize) -> Vec<RawHttp2> 
     let open = |number| {
         let mut connection = RawHttp2::connect(server.port());
         let id = connection.open(&head);
-        // Each watch starts at a different revision.
+        // The watches start at different revisions.
         let start_revision = 2 + i64::try_from(number % keys).unwrap();
         let create = pb::WatchCreateRequest { start_revision, ..watch_prefix("k") };
         let request = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };

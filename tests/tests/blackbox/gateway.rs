@@ -90,8 +90,8 @@ const VARYING: &[&str] = &[
     "hash",
 ];
 
-/// Fields that only one of the two versions returns. Only etcd 3.5 repeats the error message as `error`. It does not
-/// return the other fields.
+/// Fields that only etcd 3.5 or only etcd 3.7 returns. etcd 3.5 repeats the error message as `error`, and returns none
+/// of the other fields.
 const NOT_IN_BOTH: &[&str] =
     &["storageVersion", "downgradeInfo", "dbSizeQuota", "hash_revision", "error"];
 

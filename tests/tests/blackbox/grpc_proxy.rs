@@ -173,7 +173,7 @@ async fn serializable_ranges_are_cached(kind: Kind) {
         assert_eq!(value(client.range(old()).await.unwrap()), b"1");
     }
     assert!((hits() - before - 2.0).abs() < 0.1, "{} {before}", hits());
-    // Sorted reads are cached as well.
+    // The response to a linearizable read is cached as well, for later serializable reads.
     client.write("a", "2").await;
     assert_eq!(value(client.range(key("a")).await.unwrap()), b"2");
     let before = hits();
@@ -384,7 +384,7 @@ async fn a_slow_watcher_uses_bounded_memory_and_loses_no_events(kind: Kind) {
     let before = proxy.memory("VmRSS");
     let writer = server.client();
     for number in 0..WRITES {
-        // The values amount to 300 MB, but each process holds only a few values at a time.
+        // The values amount to 300 MB, but the proxy holds only a few values at a time.
         let mut value = vec![0; 1 << 20];
         value[..8].copy_from_slice(&number.to_be_bytes());
         writer.write("a", value).await;

@@ -208,7 +208,7 @@ async fn only_one_of_two_concurrent_updates_succeeds(kind: Kind) {
     assert_eq!(update(&client, &pod(0), stale, "late").await, Err(None));
 }
 
-/// Events of the same minute share a lease, so that a single log entry deletes them all.
+/// Kubernetes `Event` objects of the same minute share a lease, so that a single log entry deletes them all.
 async fn keys_of_one_lease_expire_together(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();

@@ -79,7 +79,7 @@ async fn no_acknowledged_write_is_lost_on_a_full_disk(kind: Kind) {
     server.start_again().await;
     let client = server.client();
     check_acknowledged(&client, acknowledged).await;
-    // An etcd member does not raise an alarm.
+    // A Quorate member clears the alarm that it may have raised. An etcd member has raised none.
     no_alarm(&client).await;
     client.write("after", "v").await;
 }

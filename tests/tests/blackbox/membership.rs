@@ -176,7 +176,8 @@ async fn an_invalid_membership_change_is_refused(kind: Kind) {
     let cluster = start_unchecked(kind, 3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let url = cluster.server(leader).peer_url();
-    // A member added within the same second with the same URL would get the id of a removed member.
+    // A member added within the same second with the same URL would get the id of a removed member, so each addition
+    // uses another URL.
     let newcomers = [
         ["http://127.0.0.1:1", "http://127.0.0.1:2"],
         ["http://127.0.0.1:3", "http://127.0.0.1:4"],
@@ -296,7 +297,8 @@ async fn leases_can_be_renewed_through_any_member(kind: Kind) {
     assert_eq!(cluster.client(one).renew(id).await.unwrap(), 60);
 }
 
-/// A supervisor that restarts failed processes must not restart the removed member forever.
+/// A supervisor that restarts failed processes must not restart the removed member forever, so the member exits with
+/// code 0.
 async fn a_removed_member_stays_down(kind: Kind) {
     let mut cluster = start_unchecked(kind, 3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
@@ -486,7 +488,7 @@ async fn a_downgrade_is_limited_to_one_minor_version(kind: Kind) {
     assert!(!status.downgrade_info.unwrap().enabled);
 }
 
-/// Each step of the downgrade is a restart with the older version, after which the older release itself takes over.
+/// Quorate is restarted with each older version in turn. Then etcd 3.5 takes over, and Quorate after it.
 async fn a_cluster_is_downgraded_to_the_oldest_release_and_upgraded_again(kind: Kind) {
     let mut cluster = start_unchecked(kind, 1).await;
     cluster.client(0).write("k", "v").await;

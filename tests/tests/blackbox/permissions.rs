@@ -306,7 +306,7 @@ async fn every_method_requires_its_permission(kind: Kind) {
             }
         }
     }
-    // Regular use keeps a token valid.
+    // This waits until the token in `expired` has expired. The requests keep root's token valid.
     gone(&callers[5], "a9").await;
     for row in &rows {
         ask(row, EXPIRED, &callers[EXPIRED], &mut wrong).await;

@@ -148,7 +148,7 @@ async fn holds(server: &Server, key: &str, value: &str) {
     assert_eq!(found.as_deref(), Some(value), "{key}");
 }
 
-/// Writes one key after another until the cluster no longer serves. Returns the number of the last acknowledged key.
+/// Writes one key after another until the cluster no longer serves. Returns the number of acknowledged keys.
 fn write_on(cluster: &Cluster, member: usize) -> tokio::task::JoinHandle<u32> {
     let client = cluster.client(member);
     tokio::spawn(async move {

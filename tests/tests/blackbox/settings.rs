@@ -1,5 +1,5 @@
-//! Effects of flags that no other test covers: log files and log lines, pings, memory, defragmentation at start, and
-//! the log line with the configuration.
+//! Effects of flags and environment variables that no other test covers: log files and log lines, pings, memory,
+//! defragmentation at start, notifications of the init system, and the log line with the configuration.
 
 use std::path::Path;
 
@@ -170,7 +170,7 @@ async fn the_backend_is_defragmented_at_start(kind: Kind) {
     assert!(server.log_of_this_run().contains("finished defragmenting directory"));
     server.client().write("after", "v").await;
     assert_eq!(server.client().read("after").await.unwrap(), b"v");
-    // Whenever a member starts, including the first time, it logs whether it defragments the file.
+    // With this flag, a member logs at every start, including the first, whether it defragments the file.
     let of_new = flag(kind, "bootstrap-defrag-threshold-megabytes", "100");
     let new = Options::new(kind).flag(of_new).start().await;
     assert!(new.log().contains("Skipping defragmentation"));

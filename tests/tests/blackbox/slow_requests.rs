@@ -41,8 +41,9 @@ async fn line_about(server: &Server, message: &str, about: &str) -> Value {
     .await
 }
 
-/// Splits a string such as `key:"a" value_size:1` into names and values, at each run of spaces. Braces around messages
-/// are removed, because etcd 3.5 writes some as `name:<…>`. etcd's protobuf library varies spaces on purpose.
+/// Splits a string such as `key:"a" value_size:1` into names and values, at each run of spaces, because etcd's protobuf
+/// library varies the spaces on purpose. The request id is left out, and so are angle brackets, because etcd 3.5 writes
+/// some messages as `name:<…>`.
 fn words(text: &Value) -> Vec<String> {
     let text = text.as_str().unwrap().replace(['<', '>'], " ");
     let words = text.split_whitespace().filter(|word| !word.starts_with("ID:"));

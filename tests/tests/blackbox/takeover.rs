@@ -264,7 +264,8 @@ async fn a_taken_over_directory_keeps_its_authentication(kind: Kind) {
     }
 }
 
-/// The user was added just before etcd was killed, so the log contains the user, but the backend file does not.
+/// etcd is killed long before the end of its batch interval, so the log contains the user, but the backend file does
+/// not.
 async fn users_that_are_only_in_the_log_are_taken_over(kind: Kind) {
     if !Kind::Etcd.is_present() {
         return;
@@ -313,7 +314,8 @@ async fn write_history(client: &Client) -> Vec<i64> {
     vec![current / 2, current / 2 + 1, current, last]
 }
 
-/// Returns a server on a directory written by etcd, after a kill or a clean stop, with the revisions and the answers.
+/// Returns an etcd server that has written its directory and was then killed or stopped cleanly, with the revisions and
+/// the answers.
 async fn written_by_etcd(clean: bool, snapshots: bool) -> (Server, Vec<i64>, Answers) {
     let count = if snapshots { "30" } else { "100000" };
     let options = Options::new(Kind::Etcd).flag(format!("--snapshot-count={count}"));

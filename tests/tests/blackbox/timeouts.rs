@@ -1,7 +1,7 @@
 //! A member's timeouts for silent peers, and for the discovery service while the member founds a cluster.
 //!
-//! Each test starts two members that differ in one flag: one has a short timeout, the other a long one. When the first
-//! member's timeout has expired, the second member must still be waiting.
+//! Each test compares two members, or two clusters, that differ in one flag: one has a short timeout, the other a long
+//! one. When the short timeout has expired, the other member or cluster must still be waiting.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -194,7 +194,7 @@ async fn a_discovery_service_that_does_not_answer_pings_is_disconnected(kind: Ki
         != PING
     {}
     assert!(stays_open(&mut long_stream));
-    // A member without keepalive flags must never send a ping.
+    // A member with a long keepalive time must not send a ping while the test runs.
     let ((silent_registry, silent), rest) = (listener(), listener());
     let _silent = founder_at(kind, &silent, &[]);
     let mut stream = accept(&silent_registry, PREFACE);

@@ -1,4 +1,5 @@
-//! The command-line tools with several endpoints, of which only the last is up.
+//! The command-line tools with several endpoints, of which only the last is up, and with an endpoint that closes every
+//! other connection.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -9,7 +10,7 @@ with_both_tools! {
     a_connection_that_fails_before_the_preface_is_retried,
 }
 
-/// An endpoint that is down, because only root's programs can listen on this port.
+/// An endpoint that is down: only root's programs can listen on this port, and none does.
 const DEAD: &str = "127.0.0.1:1";
 
 async fn every_command_finds_the_live_endpoint(kind: Kind, tool: Tool) {

@@ -522,9 +522,9 @@ async fn overlapping_deletions_and_exclusive_branches_are_accepted(kind: Kind) {
         txn(vec![drop_range(), drop_range(), write_op(delete("k", ""))]),
         // A nested transaction may delete a key that an earlier nested transaction wrote.
         txn(vec![nested(txn(vec![put_k()])), nested(txn(vec![drop_range()]))]),
-        // A deletion of a key and all later keys does not conflict with a put.
+        // As in etcd, a transaction may put a key that it also deletes with an open-ended range.
         txn(vec![write_op(delete("a", "\0")), put_k()]),
-        // A deletion of an inverted range does not conflict either.
+        // It may also put a key at the start of an inverted range that it deletes.
         txn(vec![write_op(delete("z", "a")), put_k()]),
         // Reads never conflict.
         txn(vec![scan(), put_k(), scan()]),

@@ -115,7 +115,7 @@ async fn restore(utl: Utl, kind: Kind, names: &[&str], file: &Path, more: &[&str
     servers
 }
 
-/// Returns the installed pairs of tool and server.
+/// Returns the installed pairs of tool and server of which at least one is Quorate's.
 fn pairs() -> Vec<(Utl, Kind)> {
     let ours = (Utl::Quorate, Kind::Quorate);
     if has_etcd_tools() && Kind::Etcd.is_present() {

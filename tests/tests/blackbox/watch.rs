@@ -195,7 +195,7 @@ async fn a_transaction_that_deletes_and_puts_a_key_produces_both_events(kind: Ki
     client.write("k", "1").await;
     let mut watch = Watch::open(&client);
     watch.create(watch_key("k")).await;
-    // A deletion of a key and all later keys does not conflict with a put.
+    // As in etcd, a transaction may put a key that it also deletes with an open-ended range.
     let request = txn(vec![write_op(delete("k", "\0")), put_op("k", "2")]);
     client.txn(request).await.unwrap();
     let response = watch.next().await;

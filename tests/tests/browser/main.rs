@@ -1,7 +1,7 @@
-//! The web console's page in a real browser: headless Chromium, driven over WebDriver. Each test acts like a user: it
-//! clicks elements by their visible text, types, and waits until the page shows a text. The browser's log must stay
-//! free of errors. Screenshots of every page are written to the folder in `QUORATE_SCREENSHOTS`, or to a temporary
-//! folder. With `AXE_CORE`, each page is also checked for accessibility.
+//! The web console's page in a real browser: headless Chromium, driven over WebDriver. Most tests act like a user: they
+//! click elements by their visible text, type, and wait until the page shows a text. The browser's log must stay free
+//! of errors. Screenshots of every page are written to the folder in `QUORATE_SCREENSHOTS`, or to a temporary folder.
+//! With `AXE_CORE`, each page is also checked for accessibility.
 //!
 //! `cargo xtask test` provides the browser. Without `CHROMIUM` and `CHROMEDRIVER`, the tests are skipped.
 
@@ -38,13 +38,14 @@ fn visit(browser: &Browser, console: &Console, page: &str) {
     browser.until("document.querySelector('main#content h1') && all('main#content h1').length");
 }
 
-/// Opens a page through its link, without loading the console again.
+/// Opens a page by changing the fragment of the address, without loading the console again.
 fn go(browser: &Browser, page: &str) {
     browser.run(&format!("location.hash = '#/{page}';"));
     browser.until(&format!("document.querySelector('main').dataset.page === '{page}'"));
 }
 
-/// Fails if the browser has logged an error. The error of a refused login is expected and is ignored.
+/// Fails if the browser has logged an error. Errors about the HTTP status of a response are ignored, because the tests
+/// send requests that are refused.
 #[track_caller]
 fn check_log(browser: &Browser) {
     let log = browser.log();

@@ -2,8 +2,8 @@
 //! on the number of keys.
 //!
 //! The long form (`QUORATE_LONG=1`) uses a million keys and 10,000 watchers. It prints the time until each page is
-//! shown, the sizes of the responses, and the CPU time that an open page costs on each member. The times are not
-//! checked, because they depend on the machine.
+//! shown, the sizes of the responses, and the CPU time that an open page costs on each member and on the console. The
+//! times are not checked, because they depend on the machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

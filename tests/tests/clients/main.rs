@@ -1,5 +1,5 @@
-//! Tests of unmodified, commonly used client libraries. Each test exercises the features of one library against both
-//! servers and prints the results.
+//! Tests of unmodified, commonly used client libraries. Each test exercises the features of one library, and runs
+//! against both servers.
 //!
 //! `installed` installs the libraries for Python and JavaScript if a registry is available. The folder `tests/clients`
 //! contains a script for each library, with its expected output on etcd. `etcd-client` from crates.io is called

@@ -1,4 +1,5 @@
-//! Jumps of the wall clock. The test does not cover etcd, because Go programs read the clock without the C library.
+//! Jumps of the wall clock. The test does not cover etcd, because it changes the time that the C library returns, and
+//! Go programs read the clock without the C library.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Clusters under load with failing members and links. No fault may lose or reorder data.
 //!
-//! There is one module for each kind of fault. A test injects one fault, or several in sequence, and `storm` injects
-//! faults of all kinds in random order. [`quorate_tests::Load`] describes the checks of the clients' observations. The
-//! library of this package describes how the tests run.
+//! There is one module for each kind of fault, and `harness` tests the harness itself. A test injects one fault, or
+//! several in sequence, and `storm` injects faults of many kinds in random order. [`quorate_tests::Load`] describes the
+//! checks of the clients' observations. The library of this package describes how the tests run.
 
 #![expect(clippy::unwrap_used, reason = "a failing step must fail the test")]
 

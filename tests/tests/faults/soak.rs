@@ -1,10 +1,10 @@
 //! Normal load for a long time: no request fails, and the use of resources does not grow.
 //!
 //! Clients write, leases are granted and end, watchers reconnect, the history is compacted, snapshots are taken,
-//! members are defragmented in turn, and log files are rotated. Once each of these has happened a few times, the
-//! resources of the members are measured: memory, descriptors, threads and files in the last quarter of the run must
-//! not exceed their values in the previous quarter. In addition there are idle watchers and idle leases, ten thousand
-//! of each in a long run, which takes an hour:
+//! members are defragmented in turn, and log files are rotated. Once each of these has happened a few times, the use of
+//! resources must no longer grow: the maximum memory, descriptors, threads and files of a member in the last quarter of
+//! the run may exceed the maximum of the previous quarter only within a tolerance. In addition there are idle watchers
+//! and idle leases, ten thousand of each in a long run, which takes an hour:
 //!
 //! ```text
 //! cargo xtask test --long soak

@@ -1,7 +1,7 @@
 //! Clusters of etcd 3.5 that are migrated to Quorate and back while clients use them.
 //!
 //! The clients write, watch and renew leases throughout, and every answer must remain true. The library of this package
-//! describes how the tests run. Each test also runs with etcd only, to show that the test's requirements hold for etcd.
+//! describes how the tests run. Most tests also run with etcd only, to show that the tests' requirements hold for etcd.
 
 #![expect(clippy::unwrap_used, reason = "a failing step must fail the test")]
 
@@ -73,7 +73,7 @@ from_etcd! {
     a_snapshot_after_a_refused_membership_change_is_accepted,
 }
 
-/// Defines a test that migrates from etcd to Quorate.
+/// Defines one test for each function, which migrates from etcd to Quorate.
 macro_rules! to_quorate {
     ($($name:ident),* $(,)?) => {
         $(mod $name {
