@@ -364,8 +364,8 @@ fn of_sizes(member: &MemberRow, found: &mut Vec<Problem>) {
             let severity =
                 if share > QUOTA_CRITICAL { Severity::Critical } else { Severity::Warning };
             let title = format!("Member {name} uses {:.0}% of its quota", share * 100.0);
-            let text = "At 100% the cluster refuses writes. Compact old revisions, defragment the members one after the \
-                        other, or raise --quota-backend-bytes.";
+            let text = "At 100% the cluster refuses writes that add data. Compact old revisions, defragment the \
+                        members one after the other, or raise --quota-backend-bytes.";
             found.push(Problem::new(QUOTA_NEAR, severity, title, text).of(member));
         }
     }

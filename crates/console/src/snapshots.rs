@@ -125,7 +125,7 @@ impl Downloads {
         if all.iter().filter(|known| own(known)).count() >= OWN_DOWNLOADS_MAX {
             let ended = all.iter().position(|known| own(known) && known.has_ended());
             let busy = || {
-                let text = format!("this user has {OWN_DOWNLOADS_MAX} unfinished downloads");
+                let text = format!("this client has {OWN_DOWNLOADS_MAX} unfinished downloads");
                 Refusal::new(Kind::Busy, text)
                     .advising("Wait until one has finished, or cancel one.")
             };
