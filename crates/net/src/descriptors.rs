@@ -65,8 +65,8 @@ pub struct Budget {
 /// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the limit of {limit} open file descriptors is too low: the open files and one connection need {needed}; raise it \
-     with ulimit -n, or with LimitNOFILE in the systemd unit"
+    "the limit of {limit} open file descriptors is too low: this process needs at least {needed}; raise the limit with \
+     ulimit -n, or with LimitNOFILE in the systemd unit"
 )]
 pub struct TooFew {
     /// The descriptor limit of the process.
