@@ -16,7 +16,7 @@ on_both_servers! {
     enabling_authentication_requires_root,
     logins_return_tokens_only_for_correct_passwords,
     invalid_credentials_are_refused,
-    deleting_a_user_invalidates_its_tokens_but_deleting_a_role_does_not,
+    deleting_a_user_invalidates_its_tokens_but_revoking_a_role_does_not,
     permission_changes_take_effect_at_once,
     a_watch_requires_read_permission,
     a_watcher_continues_after_its_permission_is_revoked,
@@ -221,7 +221,7 @@ async fn invalid_credentials_are_refused(kind: Kind) {
     refused(nameless, Code::InvalidArgument, "etcdserver: user name is empty");
 }
 
-async fn deleting_a_user_invalidates_its_tokens_but_deleting_a_role_does_not(kind: Kind) {
+async fn deleting_a_user_invalidates_its_tokens_but_revoking_a_role_does_not(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     let root = guard(&client).await;

@@ -21,7 +21,7 @@ async fn the_cluster_survives_a_full_disk_of_one_member(kind: Kind) {
         // Large values use up the preallocated space.
         let everyone = ordeal.cluster.everyone();
         let value = vec![b'v'; 200_000];
-        eventually("the member without a disk exits", async || {
+        eventually("the member without disk space exits", async || {
             // The outcome of the write does not matter.
             drop(everyone.try_ask(async |client| client.put(put("large", &value)).await).await);
             (!ordeal.cluster.server_mut(2).is_running()).then_some(())
