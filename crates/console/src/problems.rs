@@ -276,11 +276,10 @@ fn of_member(member: &MemberRow, found: &mut Vec<Problem>) {
     match &member.role {
         Role::Unreachable(since, reason) => {
             let title = format!("Member {name} is not responding");
-            let text = format!(
-                "It has not responded for {} s: {reason}. The cluster tolerates one fewer failure until this member is \
-                 back.",
-                since.as_secs()
-            );
+            let mut text = format!("It has not responded for {} s: {reason}.", since.as_secs());
+            if !member.is_learner {
+                text += " The cluster tolerates one fewer failure until this member is back.";
+            }
             found.push(Problem::new(MEMBER_DOWN, Severity::Critical, title, &text).of(member));
         }
         Role::Lost => {
