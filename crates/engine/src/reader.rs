@@ -33,11 +33,12 @@ use quorate_state::mvcc::{
 };
 use quorate_state::schema::Revision;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use crate::counts::Counts;
 use crate::database::{Database, End, Statement, Tables, VersionsRead, no_progress};
 use crate::error::EngineError;
-use crate::spans::{Part, SPAN_KEYS, Spans};
+use crate::spans::{DIVIDED_KEYS_MAX, Part, SPAN_KEYS, Spans};
 use crate::tail::{Overlaid, Position, Tail};
 
 /// Value of a statement's limit parameter if the number of rows is not limited.
@@ -292,25 +293,32 @@ impl TableReader {
         for gap in gaps {
             let (overlaid, _) = self.tail.overlay(gap.range(), Some(revision));
             let keys: Vec<&[u8]> = overlaid.iter().map(|overlaid| &overlaid.key[..]).collect();
-            let (from, to, end) = bounds(gap.range());
-            let read = self
-                .database
-                .read_versions(
-                    Statement::DivideAt(end),
-                    &[&from, &to, &revision, &keys, &SPAN_KEYS],
-                )
-                .await?;
-            check_compaction(read.compacted, revision)?;
-            let in_tables = read.rows.last().map_or(0, |row| row.get::<_, i64>(0));
-            let starts = read.rows.iter().filter(|row| row.get::<_, i64>(0) % SPAN_KEYS == 1);
-            let starts = starts.map(|row| Bytes::copy_from_slice(row.get(1)));
-            let mut spans = Spans::divide(&gap, starts, in_tables);
-            count += in_tables;
-            for overlaid in overlaid.iter().filter(|overlaid| overlaid.live.is_some()) {
-                spans.change(&overlaid.key, 1);
-                count += 1;
+            let mut rest = Some(gap);
+            while let Some(gap) = rest {
+                let (from, to, end) = bounds(gap.range());
+                let parameters: [&(dyn ToSql + Sync); 6] =
+                    [&from, &to, &revision, &keys, &SPAN_KEYS, &DIVIDED_KEYS_MAX];
+                let read =
+                    self.database.read_versions(Statement::DivideAt(end), &parameters).await?;
+                check_compaction(read.compacted, revision)?;
+                let last = read.rows.last().map(|row| (row.get::<_, i64>(0), row.get(1)));
+                let (in_tables, last_key) = last.unwrap_or((0, &[][..]));
+                let (part, after) = match in_tables == DIVIDED_KEYS_MAX {
+                    true => gap.split_after(last_key),
+                    false => (gap, None),
+                };
+                let starts = read.rows.iter().filter(|row| row.get::<_, i64>(0) % SPAN_KEYS == 1);
+                let starts = starts.map(|row| Bytes::copy_from_slice(row.get(1)));
+                let mut spans = Spans::divide(&part, starts, in_tables);
+                count += in_tables;
+                let live = overlaid.iter().filter(|overlaid| overlaid.live.is_some());
+                for overlaid in live.filter(|overlaid| part.range().contains(&overlaid.key)) {
+                    spans.change(&overlaid.key, 1);
+                    count += 1;
+                }
+                self.tail.add_spans(&part, spans, revision, position.restarts);
+                rest = after;
             }
-            self.tail.add_spans(&gap, spans, revision, position.restarts);
         }
         Ok(count)
     }

@@ -1,6 +1,7 @@
 //! Counts of the keys in spans of the keyspace, so that the database does not visit all keys of a range to count them.
 //!
-//! The first count of a range divides the range into spans of [`SPAN_KEYS`] keys. Afterwards, each change in the log
+//! The first count of a range divides the range into spans of [`SPAN_KEYS`] keys, in steps of at most
+//! [`DIVIDED_KEYS_MAX`] keys, so that even a count that exceeds its time limit makes later counts quicker. Afterwards, each change in the log
 //! updates the count of its span. The count of any other range is then the sum of the spans within that range, and the
 //! database counts only the keys at its two ends that are in part of a span.
 //!
@@ -22,6 +23,9 @@ use crate::batch::Committed;
 /// The number of keys in a new span.
 pub(crate) const SPAN_KEYS: i64 = 2048;
 
+/// The maximum number of keys that one statement divides into spans.
+pub(crate) const DIVIDED_KEYS_MAX: i64 = 100 * SPAN_KEYS;
+
 /// The maximum number of keys in a span.
 const SPAN_KEYS_MAX: i64 = 4 * SPAN_KEYS;
 
@@ -32,7 +36,7 @@ const SPANS_MAX: usize = 1 << 16;
 const BOUNDS_BYTES_MAX: usize = 16 << 20;
 
 /// The maximum number of parts of a range that the database counts separately.
-const GAPS_MAX: usize = 4;
+const GAPS_MAX: usize = 16;
 
 /// The spans of one server.
 #[derive(Debug, Default)]
@@ -65,6 +69,16 @@ impl Part {
             KeyRange::Between(..) => return None,
         };
         Some(Self { start: Bytes::copy_from_slice(start), end })
+    }
+
+    /// Splits the part after a key. Returns no second part if no key of the part can follow.
+    pub(crate) fn split_after(self, key: &[u8]) -> (Self, Option<Self>) {
+        let middle = Bytes::from([key, &[0]].concat());
+        if self.end.as_ref().is_some_and(|end| *end <= middle) {
+            return (self, None);
+        }
+        let second = Self { start: middle.clone(), end: self.end };
+        (Self { start: self.start, end: Some(middle) }, Some(second))
     }
 
     pub(crate) fn range(&self) -> KeyRange<'_> {
@@ -242,6 +256,16 @@ mod tests {
     }
 
     #[test]
+    fn a_part_is_split_after_a_key() {
+        let middle = Bytes::from_static(b"00003\0");
+        let (first, second) = part(1, None).split_after(&key(3));
+        assert_eq!(first, Part { start: key(1), end: Some(middle.clone()) });
+        assert_eq!(second, Some(Part { start: middle.clone(), end: None }));
+        let whole = Part { start: key(1), end: Some(middle) };
+        assert_eq!(whole.clone().split_after(&key(3)), (whole, None));
+    }
+
+    #[test]
     fn a_span_that_grows_too_large_is_forgotten() {
         let all = part(0, None);
         let mut spans = Spans::divide(&all, [key(3)], SPAN_KEYS_MAX);
@@ -256,12 +280,12 @@ mod tests {
     #[test]
     fn a_range_with_many_gaps_is_counted_as_a_whole() {
         let mut spans = Spans::default();
-        for number in 0..5 {
+        for number in 0..17 {
             let part = part(10 * number, Some(10 * number + 5));
             spans.replace(&part, Spans::divide(&part, [key(10 * number)], 1));
         }
-        let (count, gaps) = spans.within(&part(0, Some(40)));
-        assert_eq!((count, gaps.len()), (4, 4));
+        let (count, gaps) = spans.within(&part(0, Some(160)));
+        assert_eq!((count, gaps.len()), (16, 16));
         assert_eq!(spans.within(&part(0, None)), (0, vec![part(0, None)]));
     }
 

@@ -72,8 +72,9 @@ pub(crate) enum Statement {
     },
     /// Counts the keys of a range that are live at a revision, except the given keys.
     CountAt(End),
-    /// Reads the position and the key of every `$5`th key of a range that is live at a revision, except the
-    /// given keys. The first and the last key are always read. The position of the last key is the count.
+    /// Reads the position and the key of every `$5`th of the first `$6` keys of a range that are live at a
+    /// revision, except the given keys. The first and the last of these keys are always read. The position of
+    /// the last key is their number.
     DivideAt(End),
     /// Reads the compacted revision.
     Compacted,
@@ -206,9 +207,10 @@ impl Statement {
                 end.condition()
             ),
             Self::DivideAt(end) => format!(
-                "SELECT l.place, l.key, {compacted} FROM (SELECT n.key, row_number() OVER keys AS place, \
-                 lead(true) OVER keys IS NULL AS is_last FROM {{s}}.newest n \
-                 WHERE {} AND {LIVE_AT_REVISION} WINDOW keys AS (ORDER BY n.key)) l \
+                "SELECT l.place, l.key, {compacted} FROM (SELECT k.key, row_number() OVER keys AS place, \
+                 lead(true) OVER keys IS NULL AS is_last FROM (SELECT n.key FROM {{s}}.newest n \
+                 WHERE {} AND {LIVE_AT_REVISION} ORDER BY n.key LIMIT $6) k \
+                 WINDOW keys AS (ORDER BY k.key)) l \
                  WHERE (l.place - 1) % $5 = 0 OR l.is_last ORDER BY l.place",
                 end.condition()
             ),

@@ -211,6 +211,34 @@ async fn counts_of_ranges_that_overlap_a_counted_range_are_exact() {
     engine.stop().await;
 }
 
+/// A statement that counts keys visits a bounded number of keys. Therefore no count of a large range
+/// exceeds the time limit of a statement, and the spans remain if the request reaches its own time limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_range_is_counted_by_several_statements() {
+    const KEYS: i64 = 450_000;
+    let Some(postgres) = shared() else { return };
+    let proxy = Proxy::start(postgres.port()).await;
+    let engine = start_one(&postgres.url_through(proxy.port, "large_range")).await;
+    let database = connect(&postgres.url("large_range")).await;
+    let rows = format!(
+        "INSERT INTO large_range.newest SELECT convert_to('k' || lpad(n::text, 7, '0'), 'UTF8'), 1, n, \
+         1, 1, 0, false, '' FROM generate_series(1, {KEYS}) n"
+    );
+    database.execute(&rows, &[]).await.unwrap();
+    put_at(&engine, "a", "before").await;
+    put_at(&engine, "k0300000x", "between").await;
+    proxy.set_faults(vec![Fault { text: counting(), action: Action::Count, period: 1 }]);
+    let count = |key| RangeQuery { count_only: true, ..range_of(key, b"l") };
+    assert_eq!(read(&engine, &count("k")).await.unwrap().count, KEYS + 1);
+    let whole = proxy.injected();
+    put_at(&engine, "k0400000x", "later").await;
+    assert_eq!(read(&engine, &count("k0100001")).await.unwrap().count, KEYS + 2 - 100_000);
+    if worker_count() == 0 {
+        assert_eq!((whole, proxy.injected()), (3, 4), "statements that count keys");
+    }
+    engine.stop().await;
+}
+
 pub(crate) async fn wait_written(engine: &Engine) {
     eventually("the tables catch up", async || engine.status().backlog_batches == 0).await;
 }
