@@ -232,7 +232,7 @@ other(1)
     fn the_markdown_page_contains_the_declared_commands_and_flags() {
         let expected = r#"# `a tool`
 
-This page is generated from the declarations of commands and flags, and a test compares it with them. The tool is also called `tool`.
+This page is generated from the declarations of commands and flags, and a test compares it with them. The program also behaves as this tool when it is run under the name `tool`.
 
 One.
 

@@ -20,8 +20,8 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
     ],
     environment: &[
         "Every global option can also be set by an environment variable, whose name is ETCDCTL_ followed by the option's \
-         name in capitals with underscores, such as ETCDCTL_ENDPOINTS for --endpoints. It is an error to set an \
-         option in both ways.",
+         name in capitals with underscores, such as ETCDCTL_ENDPOINTS for --endpoints. Setting \
+         both the option and the variable is an error.",
     ],
     exits: &[
         ("0", "The command succeeded."),

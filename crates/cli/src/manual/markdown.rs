@@ -13,7 +13,9 @@ impl<R> Manual<R> {
             self.program
         );
         if let Some(alias) = self.alias {
-            page.push_str(&format!(" The tool is also called `{alias}`."));
+            page.push_str(&format!(
+                " The program also behaves as this tool when it is run under the name `{alias}`."
+            ));
         }
         page.push('\n');
         paragraphs(self.description, &mut page);

@@ -14,16 +14,16 @@ pub(crate) const TOP: Command = Command {
 if standard output is not a terminal, or as one JSON object per line with --write-out=json. Press h for a list of the
 keys that control the screen. etcdctl has no such command, but this one works with etcd 3.5 and later as well.
 
-The members are read from the member list of any member that responds. Rates and latencies are computed from the
+The members are read from the newest member list that any member returns. Rates and latencies are computed from the
 members' /metrics, if they serve /metrics on their client URLs. Request latencies require etcd 3.7 or later, or
 --metrics=extensive. \"-\" marks a value that a member does not report.
 
-The load on the cluster is small. Each refresh requests the status, the member list and the metrics of every member. Leases
-are listed every 10s, or every 120s if there are more than 10000. Keys are counted exactly, by prefix, with small
-requests. Each pause between requests is ten times as long as the previous response took, and each pause between complete counts
-is ten times as long as the count. Sizes are estimated from the keys read for the count. Write rates come from a
-watch, which pauses for up to 5s after it has received 5000 changes or 1 MiB within one interval. The
-watch requires permission to read all keys under --prefix.",
+The load on the cluster is small. Each refresh requests the status, the member list and the metrics of every member.
+Leases are listed every 10s, or every 120s if there are more than 10000. Keys are counted exactly, by prefix, with small
+requests. Each pause between requests is at least ten times as long as the previous response took, and each pause
+between complete counts is at least ten times as long as the count. Sizes are estimated from the keys read for the
+count. Write rates come from a watch, which pauses for up to 5s after it has received 5000 changes or 1 MiB within one
+interval. The watch requires permission to read all keys under --prefix.",
     group: Some(group::MAINTENANCE),
     flags: quorate_top::FLAGS,
     is_own: true,
