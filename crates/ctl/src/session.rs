@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_variables_are_reported_and_invalid_values_are_ignored() {
+    fn unknown_variables_are_reported_and_an_invalid_timeout_is_ignored() {
         let env = [
             ("ETCDCTL_API", "3"),
             ("ETCDCTL_DIAL_TIMEOUT", "x"),

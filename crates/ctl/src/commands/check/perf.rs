@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_with_the_required_throughput_passes() {
+    fn a_cluster_passes_only_with_enough_throughput_low_latency_and_no_errors() {
         let summary = Summary { took: TIME, done: 8999, ..Summary::default() };
         let (passes, text) = verdict(&summary, 150);
         assert!(passes, "{text}");
