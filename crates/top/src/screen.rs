@@ -34,7 +34,7 @@ const HELP: &[&str] = &[
     "",
     "REQ/S P50 P99  client requests; latencies need 3.7 or --metrics=extensive",
     "FSYNC COMMIT   99th percentile of WAL syncs, and of backend commits",
-    "PEERS ANSWER   99th percentile of peer round trips; time of the last answer",
+    "PEERS ANSWER   99th percentile of peer round trips; time the last answer took",
     "LAG USED       entries not applied yet; share of the backend file in use",
     "KEYS ~SIZE     keys at the last count; size estimated from a sample",
     "PUT/S BYTES/S  rates measured while a watch was active",
