@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //!
-//! * With the same seed, each connection uses the same sequence of keys and values in every run.
+//! * With the same seed, each connection draws the same sequence of random numbers in every run. Its random keys and
+//!   values are derived from these numbers.
 //! * Only the run itself is measured. Where the setup of connections and watchers would affect the result, it precedes
 //!   the measurement.
 //!
@@ -52,7 +53,8 @@ pub fn man_page() -> String {
 }
 
 /// Runs the benchmark described by the arguments. The first argument is the program's name. The exit code is 0 if every
-/// operation succeeded, 1 if some operations failed or the run could not start, and 2 if the arguments are wrong.
+/// operation succeeded, 1 if some operations failed, the run ended early or could not start, or the report could not be
+/// printed, and 2 if the arguments are wrong.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok();
     let streams: (&mut dyn Write, &mut dyn Write) =

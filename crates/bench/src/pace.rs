@@ -1,8 +1,8 @@
 //! Decides when each request is sent. Each operation has one ticket, and any connection may draw it.
 //!
-//! A run ends after a number of operations, after a duration, or when it is interrupted, whichever comes first. With a
-//! rate, ticket `n` is due `n / rate` after the start, however fast the server is. Latency is measured from the due
-//! time, so the latency of a request that a server stall delays includes this delay.
+//! A run ends after a number of operations, after a duration, or when it is interrupted or cannot continue, whichever
+//! comes first. With a rate, ticket `n` is due `n / rate` after the start, however fast the server is. Latency is
+//! measured from the due time, so the latency of a request that a server stall delays includes this delay.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -48,7 +48,7 @@ pub(crate) struct Link<T> {
 }
 
 enum State {
-    /// An open connection. `heard` is the last time at which data was received or no call was open.
+    /// An open connection. `heard` is the last time at which the socket was ready or no call was open.
     Connected {
         socket: Socket,
         heard: Instant,
@@ -196,7 +196,7 @@ impl<T> Link<T> {
         let used = self.wire.receive(&self.input[..self.filled], &mut each)?;
         self.input.copy_within(used..self.filled, 0);
         self.filled -= used;
-        // Returning an error closes the connection, because the login is repeated only when a new connection is opened.
+        // The login is repeated only when a new connection is opened, so this error closes the current connection.
         if is_token_refused && self.login.is_some() {
             return Err(BenchError::TokenRefused);
         }

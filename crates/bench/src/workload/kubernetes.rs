@@ -1,5 +1,5 @@
 //! The load of Kubernetes API servers: objects are read, updated by optimistic transactions, and listed page by page at
-//! one revision. Nodes send heartbeats, and events expire with a lease. Once per interval, the server that wins a
+//! one revision. Nodes send heartbeats, and events expire with a lease. Once per interval, the API server that wins a
 //! transaction compacts the history.
 //!
 //! # Invariants
@@ -209,7 +209,7 @@ impl Server {
             }
         }
         let number = self.shape.events_begun.fetch_add(1, Ordering::Relaxed);
-        // The random suffix keeps the keys of successive runs distinct.
+        // The random suffix distinguishes the keys of runs with different seeds.
         let key = [self.shape.events.key(number), format!("-{:x}", self.random.next_u64()).into()];
         self.change(EVENT, key.concat(), 0, State::Event)
     }
