@@ -1,5 +1,5 @@
-//! Command lines in the style of etcd's tools: the grammar of flags, the command tree, help texts, tables, log lines,
-//! and tool startup.
+//! Command lines in the style of etcd's tools: the grammar of flags, the command tree, help texts, shell completion,
+//! manual pages, tables, log lines, and the start and end of programs.
 //!
 //! `etcdctl` and `etcdutl` use the same libraries (pflag, cobra), so both have the same grammar, the same help layout
 //! and the same error texts, which scripts and users rely on. A tool declares its commands as constants. `R` is the
@@ -7,8 +7,9 @@
 //!
 //! # Not here
 //!
-//! The implementation of the commands, and all exit codes except the code for an invalid command line, because each
-//! tool has its own exit codes. The server's flags, which follow another grammar (`quorate-config`).
+//! The implementation of the commands, and all exit codes except the codes for an invalid command line and for an end
+//! by a signal, because each tool has its own exit codes. The server's flags, which follow another grammar
+//! (`quorate-config`).
 
 pub mod command;
 pub mod completion;
