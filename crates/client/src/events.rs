@@ -45,7 +45,7 @@ pub struct Events<'a> {
     stream: Option<Stream>,
     /// Whether to send a progress request on the next stream.
     asks_progress: bool,
-    /// Whether the loss of all servers has been logged. Each response resets this flag.
+    /// Whether the loss of all servers has been logged. Opening a stream resets this flag.
     has_warned: bool,
 }
 
@@ -201,8 +201,8 @@ pub fn is_progress(response: &WatchResponse) -> bool {
 }
 
 /// Returns whether the watch may continue on another stream. A member without a leader ends the watches that require a
-/// leader. Such a watch may still continue if it `awaits_leader`, because the lost member may have been the leader, and
-/// the other members are about to elect a new leader.
+/// leader. If such a watch `awaits_leader`, it may still continue: the member whose stream was lost before may have
+/// been the leader, and the other members are then about to elect a new one.
 fn can_go_on(status: &Status, awaits_leader: bool) -> bool {
     match status.code() {
         Code::Unavailable => awaits_leader || status.message() != NO_LEADER,

@@ -2,10 +2,11 @@
 //! texts as etcd's tools.
 //!
 //! A call tries one endpoint after another until a server sends its first frame (HTTP/2's SETTINGS) or the timeout
-//! expires. A call without a timeout waits indefinitely for the client's first connection. The request is not sent
-//! before that frame arrives, so if the connection fails earlier, any request can be retried on another connection. A
-//! request that has been sent is sent again only if it is read-only. After a failure, the next endpoint is tried first
-//! and the failed endpoint last.
+//! expires. A call without a timeout tries each endpoint once, but waits indefinitely for the client's first
+//! connection, unless [`Client::failing_fast`] is set. The request is not sent before the server's first frame arrives,
+//! so if the connection fails earlier, any request can be retried on another connection. A request that has been sent
+//! is sent again only if it is read-only or was refused because of its token (`login`). After a failure, the next
+//! endpoint is tried first and the failed endpoint last.
 //!
 //! # Not here
 //!
@@ -424,8 +425,8 @@ impl Client {
     }
 
     /// Returns a connection on which the server has sent its first frame. Tries endpoints until the `deadline`. Without
-    /// a deadline, tries each endpoint once. The exception is the client's first connection: this function logs one
-    /// warning and then waits for the connection indefinitely.
+    /// a deadline, tries each endpoint once. The exception is the client's first connection: unless
+    /// [`Self::failing_fast`] is set, this function logs one warning and then waits for the connection indefinitely.
     pub async fn connect(&self, deadline: Option<Instant>) -> Result<Connection, Status> {
         if let Some(connection) = &self.state.borrow().current {
             return Ok(connection.clone());
