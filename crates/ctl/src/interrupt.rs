@@ -1,6 +1,6 @@
 //! The signals that end a command: SIGINT and SIGTERM.
 //!
-//! A command that holds a lock or leads an election releases it before exiting.
+//! A command that holds a lock releases it before it exits, and a command that leads an election resigns.
 
 use std::io;
 use std::sync::Arc;

@@ -9,8 +9,8 @@
 //!
 //! * Commands, flags, environment, output and exit codes match those of `etcdctl`, so scripts written for `etcdctl`
 //!   work.
-//! * A command accesses its environment only through its `Session`, which holds one client, one terminal and one set of
-//!   variables.
+//! * A command accesses its environment only through its `Session`, which holds one terminal and one set of variables,
+//!   and creates the clients.
 //!
 //! # Tests
 //!

@@ -3,7 +3,7 @@
 //! # Guarantees
 //!
 //! * The changes of one revision are applied to the mirror in one transaction, or in several if the revision has more
-//!   than `--max-txn-ops` changes. Revisions are applied in order.
+//!   than `--max-txn-ops` changes or changes a key twice. Revisions are applied in order.
 //! * The copy is made at one revision, and the watch starts at the next revision, so that no change is missed.
 //! * At most one page of the copy, or one response of the watch, is in memory.
 //!

@@ -2,7 +2,7 @@
 //!
 //! # Not here
 //!
-//! Resuming a watch at another endpoint (see `events`).
+//! Resuming a watch at another endpoint (`quorate_client::events`).
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -21,7 +21,8 @@ use crate::session::Ranges;
 
 /// Target size of a page, in bytes.
 const PAGE_BYTES: usize = 4 << 20;
-/// Maximum size of a response, in bytes. It is larger than any record that etcd's clients can write.
+/// Maximum size of a response, in bytes. It is larger than any record that etcd's clients can write unless their limit
+/// on requests is raised.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 const FIRST_PAGE_KEYS: i64 = 64;
 const PAGE_KEYS_MAX: i64 = 4_096;
