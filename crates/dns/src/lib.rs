@@ -1,8 +1,8 @@
 //! Queries SRV records from the system's DNS servers, because the C library does not look up this kind of record.
 //!
 //! The servers and options are read from `/etc/resolv.conf`. A query is sent over UDP first, and over TCP if the
-//! response does not fit. If a server fails or does not answer, the next one is asked. The configuration sets the
-//! timeout of a query. No received data causes a panic.
+//! response does not fit. If a server fails or does not answer, the next one is asked. The options set the timeout of
+//! a query. No received data causes a panic.
 //!
 //! # Not here
 //!
