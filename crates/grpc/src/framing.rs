@@ -94,7 +94,7 @@ pub fn whole_message(bytes: &[u8]) -> Option<usize> {
     (message_len(head) == message.len()).then_some(message.len())
 }
 
-/// Returns the first message in the bytes without its prefix, if it is complete.
+/// Returns the first message in the bytes, without its prefix, if the message is complete.
 #[must_use]
 pub fn first_message(bytes: &[u8]) -> Option<&[u8]> {
     let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;

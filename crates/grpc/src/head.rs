@@ -1,8 +1,8 @@
 //! Checks the headers of a request before anything else is processed, as grpc-go's server does.
 //!
 //! A request that fails several checks is refused with the error of the first failed check. Therefore not only the
-//! codes and texts but also the order of the checks are grpc-go's: host, content type, values with a fixed format,
-//! method, remaining time.
+//! codes and texts but also the order of the checks are grpc-go's: host, content type, values with a fixed format, HTTP
+//! method, remaining time, gRPC method, compression.
 
 use std::time::Duration;
 
@@ -46,9 +46,9 @@ pub struct Call {
 }
 
 impl Call {
-    /// Parses the headers of a request to one of these services, in grpc-go's order: the required headers, the method,
-    /// the compression. Removes an empty compression header, which means that messages are uncompressed, because the
-    /// library refuses an empty value.
+    /// Parses the headers of a request to one of these services, in grpc-go's order: the required headers, the gRPC
+    /// method, the compression. Removes an empty compression header, which means that messages are uncompressed,
+    /// because the library refuses an empty value.
     pub fn read<B>(services: &[Service], request: &mut Request<B>) -> Result<Self, Refusal> {
         let Head { timeout, encoding, bytes } = Head::read(request)?;
         // The query is part of the path, so a path with a query matches no method.

@@ -13,7 +13,7 @@
 //! # Not here
 //!
 //! The codes of a member's errors (`edge::calls::status`), the permissions of methods (`edge::methods`), the
-//! messages (`api`), HTTP/2 (hyper, and `bench::wire`).
+//! messages (`api`), HTTP/2 (`http2`, hyper, and `bench::wire`).
 
 pub mod ending;
 pub mod framing;

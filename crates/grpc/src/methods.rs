@@ -4,7 +4,7 @@
 
 use quorate_gotext::quote::go_quote_bytes;
 
-/// The name in the audit log of a request to the peer port for a member's whole state.
+/// The audit log's name for a request to the peer port that asks for a member's whole state.
 pub const IMAGE_METHOD: &str = "/quorate.Peer/Image";
 
 /// Which sides of a call send a stream of messages.
