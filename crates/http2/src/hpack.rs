@@ -4,8 +4,8 @@
 //!
 //! * The decoder processes every block completely, because both ends of a connection must agree on the table. Beyond
 //!   the header list limit, it drops the fields but still updates the table.
-//! * The encoder indexes only the two fields that every gRPC response has, and sends all others as literals. Therefore
-//!   its table needs no eviction.
+//! * The encoder adds only the two fields of a successful gRPC response to its dynamic table, so the table needs no
+//!   eviction. Other fields are sent as literals or, for common statuses, as entries of the static table.
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;
@@ -306,7 +306,7 @@ impl Encoder {
         true
     }
 
-    /// Appends a field. The two fields that every gRPC response has are indexed.
+    /// Appends a field. The two fields of a successful gRPC response are added to the table.
     pub fn field(&mut self, name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
         if *name == http::header::CONTENT_TYPE {
             if value.as_bytes() == GRPC {

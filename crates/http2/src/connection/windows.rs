@@ -66,7 +66,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Enlarges the client's windows by the number of bytes that a service has read from a request body.
+    /// Enlarges the receive windows by the number of bytes that a service has read from a request body.
     pub fn release(&mut self, id: StreamId, bytes: usize) {
         self.release_of_connection(bytes);
         if let Some(stream) = self.streams.get_mut(&id)
