@@ -8,8 +8,8 @@
 //!
 //! * Only one CPU profile is taken at a time, for at most [`PROFILE_SECONDS_MAX`]. Profiling ends if the requesting
 //!   client disconnects.
-//! * Only one request for symbols, threads or the heap runs at a time. Further requests wait until that request has
-//!   ended.
+//! * Only one request at a time looks up symbols, starts to list threads, or encodes a heap profile. Further requests
+//!   wait for their turn, but not for the period of another profile.
 //! * A heap profile over a period has the same maximum duration, and also ends if the requesting client disconnects.
 //!
 //! # Not here
@@ -117,7 +117,7 @@ const ABSENT: &[(&str, &str)] = &[
 /// The profiling pages of this process.
 #[derive(Debug, Default)]
 pub struct Profiles {
-    /// Held while symbols, threads or the heap are read.
+    /// Held while symbols are looked up, threads are listed, or a heap profile is encoded.
     looking: Mutex<()>,
 }
 

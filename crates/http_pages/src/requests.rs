@@ -1,4 +1,5 @@
-//! `/debug/requests`: an HTML page with the current requests by method and the length of each queue.
+//! `/debug/requests`: an HTML page with the numbers of active, ended and failed requests by method, and the length of
+//! each queue.
 //!
 //! All numbers on the page are counted anyway, so the page adds no cost to calls. The page shows no clients, keys or
 //! users. etcd's page with this path lists recent calls if the log level is debug. Quorate instead logs calls at that
