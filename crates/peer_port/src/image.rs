@@ -11,7 +11,7 @@
 //! * Otherwise the CA may also have signed client certificates, so the certificate must be valid for the host of one of
 //!   the member's peer URLs.
 //!
-//! All requests, including refused requests, are written to the audit log.
+//! If the audit log is enabled, all requests, including refused requests, are written to it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

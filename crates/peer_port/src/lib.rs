@@ -1,7 +1,9 @@
-//! The peer port. Consensus traffic goes to `peer`. All other requests between members are answered here: the
-//! member list, versions, hashes, forwarded promotions and lease requests, and the whole state of a member.
+//! The peer port. Consensus traffic goes to `peer`. All other requests between members are answered here: the member
+//! list, versions, whether a downgrade is enabled, hashes, forwarded promotions and lease requests, and the whole state
+//! of a member.
 //!
-//! Statuses, headers and bodies are etcd's, because members that run etcd depend on them.
+//! Statuses, headers and bodies are etcd's, because members that run etcd depend on them. The request
+//! for the whole state of a member is our own: only members that run Quorate send it.
 //!
 //! # Bounds
 //!
