@@ -1,4 +1,4 @@
-//! A reproducible random number generator, used for election jitter, faulty disks, test schedules and generated
+//! A reproducible random number generator, for example for election jitter, faulty disks, test schedules and generated
 //! load.
 //!
 //! The numbers depend on the seed alone: the crate never uses the operating system's randomness.
@@ -29,7 +29,8 @@ impl SplitMix64 {
 
     /// Draws an index into a sequence of this length, which must not be zero.
     pub fn position(&mut self, length: usize) -> usize {
-        usize::try_from(self.below(length as u64)).expect("a remainder is less than its divisor")
+        usize::try_from(self.below(length as u64))
+            .expect("`below(bound)` is less than `bound`, which is a usize")
     }
 }
 
