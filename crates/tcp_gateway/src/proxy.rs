@@ -25,7 +25,7 @@ use crate::dial::{address, connect};
 /// descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// If some members have weights, one in this many connections goes to a member without a weight.
+/// If only some members have weights, one in this many connections, on average, goes to a member without a weight.
 const WITHOUT_WEIGHT_ONE_IN: u64 = 100;
 
 #[derive(Debug)]
