@@ -2,7 +2,8 @@
 //!
 //! Each member receives a status request and a member list request, neither of which writes to the log, and a request
 //! for `/metrics` on the same listener. Alarms are read from the errors in the status response, because a call that
-//! lists alarms would write to the log at each refresh.
+//! lists alarms would write to the log at each refresh. One member also lists the leases, at most once per
+//! `LEASES_PERIOD`.
 //!
 //! # Guarantees
 //!

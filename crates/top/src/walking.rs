@@ -89,7 +89,8 @@ async fn ask(
         range_end: range.end.into(),
         limit,
         count_only,
-        // Counts need not be linearizable, and a linearizable read would cost a round trip between the members.
+        // Pages and counts need not be linearizable, and a linearizable read would cost a round trip between the
+        // members.
         serializable: true,
         ..Default::default()
     };
