@@ -25,7 +25,7 @@ pub enum KeyFault {
     #[error("auth: public and private keys don't match")]
     Mismatch,
     /// A key cannot be parsed, or is for another signing method.
-    #[error("auth: the {0} key does not match the sign-method")]
+    #[error("auth: the {0} key cannot be parsed, or is not for the sign-method")]
     Unreadable(&'static str),
 }
 

@@ -60,6 +60,6 @@ mod tests {
         }
         assert!(outcome("jwt,sign-method=HS256,priv-key=/nowhere/at/all").starts_with(options));
         let unfit = outcome(&format!("jwt,sign-method=RS256,priv-key={file}"));
-        assert_eq!(unfit, "auth: the private key does not match the sign-method");
+        assert_eq!(unfit, "auth: the private key cannot be parsed, or is not for the sign-method");
     }
 }
