@@ -8,7 +8,8 @@
 //! # Guarantees
 //!
 //! - If the keyspace does not change, a walk that is not cut off counts each key exactly once.
-//! - At most `PREFIXES_MAX` prefixes are kept.
+//! - A walk stops once it has found `PREFIXES_MAX` prefixes; its last page may contain a few more. A window records
+//!   writes to at most `PREFIXES_MAX` prefixes.
 //!
 //! # Not here
 //!
@@ -386,7 +387,7 @@ impl Catalog {
         let keys: u64 = found.values().map(|found| found.keys).sum();
         if found.len() >= PREFIXES_MAX {
             return format!(
-                "more than {PREFIXES_MAX}; reduce their number with --prefix-depth or --prefix"
+                "at least {PREFIXES_MAX}, so the count stopped; reduce their number with --prefix-depth or --prefix"
             );
         }
         format!("{keys} keys in {}", found.len())
