@@ -1,7 +1,7 @@
 //! Formats a report as one line of JSON, for programs.
 //!
-//! Ids are hexadecimal strings, as in all human-readable output of `ctl`. Times are in seconds. Unknown values
-//! are `null`. In prefix names, bytes that are not printable ASCII appear as `\xNN`.
+//! Ids are hexadecimal strings, as in all human-readable output of `ctl`. Times are in seconds, except
+//! `unix_ms`. Unknown values are `null`. In prefix names, bytes that are not printable ASCII appear as `\xNN`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

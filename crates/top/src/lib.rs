@@ -61,7 +61,7 @@ use crate::client::Client;
 use crate::failure::{Failure, exit};
 use crate::gotext::quote;
 
-/// The width of printed tables if `COLUMNS` does not set it.
+/// The width of printed tables if neither `COLUMNS` nor a terminal determines it.
 const PRINTED_WIDTH: usize = 120;
 /// The maximum width of printed tables.
 const PRINTED_WIDTH_MAX: usize = 1000;

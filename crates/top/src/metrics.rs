@@ -1,4 +1,5 @@
-//! The metrics of a member that `top` shows. They are read from `/metrics`, from series that etcd has had since 3.5.
+//! The metrics of a member that `top` shows. They are read from `/metrics`. Most of the series exist in etcd 3.5 and
+//! later. The durations of requests require etcd 3.7 or `--metrics=extensive`, and a few series exist only in Quorate.
 //!
 //! # Guarantees
 //!

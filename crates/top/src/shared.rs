@@ -54,7 +54,7 @@ impl Shared {
         }
     }
 
-    /// Returns the client to read with; `None` while the display is paused.
+    /// Returns the client to read with; `None` while the display is paused or no member is available.
     pub(super) fn may_read(&self) -> Option<Rc<Client>> {
         self.reader.borrow().clone().filter(|_| !self.is_paused.get())
     }

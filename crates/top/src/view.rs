@@ -107,7 +107,7 @@ pub(super) struct View {
     pub(super) interval: Duration,
 }
 
-/// The minimum refresh interval that keys can set.
+/// The minimum refresh interval.
 pub(super) const INTERVAL_MIN: Duration = Duration::from_millis(200);
 /// The maximum refresh interval that keys can set.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
