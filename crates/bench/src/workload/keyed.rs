@@ -104,7 +104,7 @@ pub(crate) fn get(keys: &KeySpace, values: &Values, serializable: bool) -> Kind 
 /// The shape of a list request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ListShape {
-    /// The number of keys in the range; 0 for all keys of the run.
+    /// The number of keys in the range; 0 for all keys from the start key to the last key of the run.
     pub(crate) span: u64,
     /// The maximum number of keys in the reply; 0 for all keys of the range.
     pub(crate) limit: i64,

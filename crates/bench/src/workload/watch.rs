@@ -21,7 +21,7 @@ use crate::wire::connection::{Event, Replies, StreamId};
 
 /// The size of the timestamp at the beginning of a value, in bytes.
 pub(crate) const STAMP_BYTES: usize = 8;
-/// If no event arrives for this long, the run gives up on the missing events.
+/// The run fails if no event arrives for this long after the last write, although events are missing.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// The distribution of the watchers over keys and streams.
