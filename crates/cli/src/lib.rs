@@ -7,9 +7,9 @@
 //!
 //! # Not here
 //!
-//! The implementation of the commands, and all exit codes except the codes for an invalid command line and for an end
-//! by a signal, because each tool has its own exit codes. The server's flags, which follow another grammar
-//! (`quorate-config`).
+//! The implementation of the commands, and all exit codes except the default code for an invalid command line and the
+//! code for an end by a signal, because each tool has its own exit codes. The server's flags, which follow another
+//! grammar (`quorate-config`).
 
 pub mod command;
 pub mod completion;
