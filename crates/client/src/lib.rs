@@ -5,8 +5,8 @@
 //! expires. A call without a timeout tries each endpoint once, but waits indefinitely for the client's first
 //! connection, unless [`Client::failing_fast`] is set. The request is not sent before the server's first frame arrives,
 //! so if the connection fails earlier, any request can be retried on another connection. A request that has been sent
-//! is sent again only if it is read-only or was refused because of its token (`login`). After a failure, the next
-//! endpoint is tried first and the failed endpoint last.
+//! is sent again only if it is read-only and the call has a timeout, or if it was refused because of its token
+//! (`login`). After a failure, the next endpoint is tried first and the failed endpoint last.
 //!
 //! # Not here
 //!
@@ -584,8 +584,8 @@ struct Address {
 }
 
 impl Address {
-    /// Parses an endpoint as etcd does. An endpoint that has no scheme or is a socket file uses TLS if any TLS flag is
-    /// set.
+    /// Parses an endpoint as etcd does. An endpoint without a scheme or with the scheme `unix` uses TLS if any TLS flag
+    /// is set.
     fn of(endpoint: &str, transport: &Transport) -> Result<Self, Failure> {
         let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
         let is_secured = match scheme {
