@@ -98,7 +98,7 @@ async fn report(session: &Session, total: &Cell<u64>) -> Result<(), Failure> {
 }
 
 impl Mirror<'_> {
-    /// Copies the existing keys, unless a start revision is given, and then replicates every change.
+    /// Copies the existing keys, unless a start revision above 1 is given, and then replicates every change.
     async fn follow(&self, source: &Client, revision: i64) -> Result<(), Failure> {
         let range = KeyRange::prefix(self.names.prefix.clone());
         let start = match revision {

@@ -110,7 +110,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     Err(Failure::new(exit::INTERRUPTED, "watch is canceled by the server"))
 }
 
-/// Prints the events of a watch until the server cancels it. Sends a progress request for each message on `progress`.
+/// Prints the events of a watch until the watch ends. Sends a progress request for each message on `progress`.
 async fn follow(
     session: &Session,
     client: &Client,

@@ -178,7 +178,8 @@ async fn read_cluster(client: Client, mut cursor: Cursor, timeout: Duration, pag
             Err(status) if status.code() == Code::ResourceExhausted && cursor.shrink() => continue,
             Err(status) => (Err(status_text(&status)), false),
         };
-        // The receiver no longer exists if reading the other side has failed. This side then stops as well.
+        // The receiver no longer exists if the comparison has ended early, for example because reading the other side
+        // has failed. Reading this side then stops as well.
         if pages.send(page).await.is_err() || !has_more {
             return;
         }
@@ -189,7 +190,8 @@ fn read_file(ranges: &Ranges, mut cursor: Cursor, pages: &Pages) {
     loop {
         let mut page = ranges(&cursor.request);
         let has_more = page.as_mut().is_ok_and(|page| cursor.advance(page));
-        // The receiver no longer exists if reading the other side has failed. This side then stops as well.
+        // The receiver no longer exists if the comparison has ended early, for example because reading the other side
+        // has failed. Reading this side then stops as well.
         if pages.blocking_send(page).is_err() || !has_more {
             return;
         }
