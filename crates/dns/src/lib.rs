@@ -7,7 +7,7 @@
 //! # Not here
 //!
 //! The queried names, and the use of the results: a new member looks up its cluster (`server::bootstrap`), and the
-//! client tool looks up endpoints (`ctl`).
+//! client tool (`ctl`), the TCP gateway and the gRPC proxy (`tcp_gateway::discovery`) look up endpoints.
 
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
