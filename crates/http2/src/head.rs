@@ -15,7 +15,7 @@ use super::hpack::{Field, Name};
 pub struct Head {
     /// The method of the request.
     pub method: Method,
-    /// The path, with the authority if it is valid.
+    /// The path, with the authority if there is one. `invalid` stands for an invalid authority.
     pub uri: Uri,
     /// The headers of the request.
     pub headers: HeaderMap,
@@ -118,7 +118,7 @@ impl Builder {
         uri.path_and_query = Some(path);
         if let Some(authority) = self.authority.filter(|authority| !authority.is_empty()) {
             // No service uses the authority. Some clients send the path of a socket or a list of endpoints instead, so
-            // an invalid authority is ignored.
+            // an invalid authority is accepted, and a placeholder replaces it.
             let authority = Authority::try_from(authority.as_bytes());
             uri.authority = Some(authority.unwrap_or_else(|_| Authority::from_static("invalid")));
             uri.scheme = Some(Scheme::try_from(scheme.as_bytes()).map_err(|_| Fault::Malformed)?);
