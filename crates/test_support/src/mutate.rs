@@ -143,7 +143,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut SplitMix64) {
                 *byte = random.next_u64().to_le_bytes()[0];
             }
         }
-        // Insert a limit, or a number next to one, in either byte order.
+        // Overwrite bytes with a limit, or with a number next to one, in either byte order.
         3 | 4 => {
             let number = NUMBERS[random.position(NUMBERS.len())];
             let number = number.wrapping_add(random.below(3)).wrapping_sub(1);
