@@ -8,9 +8,9 @@
 //!   conflict, the update is retried on the object that the transaction returned. After `ATTEMPTS_MAX` conflicts, it is
 //!   abandoned.
 //! * All pages of a list are read at the revision of the first page.
-//! * Every value written under the prefix begins with the time of the write, and every successful write under the prefix
-//!   is counted, so that the run can wait until watchers have received all events (`watch`). The mark that compactors
-//!   write is outside the prefix.
+//! * Every value written under the prefix begins with the time of the write, and every successful write under the
+//!   prefix is counted, so that the run can wait until watchers have received all events (`watch`). The mark that
+//!   compactors write is outside the prefix.
 //!
 //! # Not here
 //!

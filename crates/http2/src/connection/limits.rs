@@ -14,8 +14,8 @@ pub(super) const IDLE_FRAMES_MAX: u32 = 10_000;
 /// A change to the initial window counts as this many idle frames, in addition to its SETTINGS frame, because the
 /// change affects every stream.
 pub(super) const IDLE_FRAMES_PER_NEW_WINDOW: u32 = 100;
-/// The number of idle frames that are subtracted from the count for each request. A client may still send window updates
-/// for a stream that has ended, and each of them counts as an idle frame.
+/// The number of idle frames that are subtracted from the count for each request. A client may still send window
+/// updates for a stream that has ended, and each of them counts as an idle frame.
 pub(super) const IDLE_FRAMES_PER_REQUEST: u32 = 100;
 
 /// The limits of a connection.
