@@ -1,5 +1,5 @@
-//! HTTP responses in the format of Go's server, and debug pages: the profiles of members and proxies, and the requests of
-//! members.
+//! HTTP responses in the format of Go's server, and debug pages: the profiles of members and proxies, and the requests
+//! of members.
 //!
 //! `reply` builds responses, `query` parses request targets, `unread_body` receives bodies that a response does not
 //! need, `profiles` serves `/debug/pprof/`, and `requests` renders `/debug/requests`.
