@@ -19,7 +19,7 @@ pub struct Manual<R: 'static> {
     pub name: &'static str,
     /// The command that the user types, for example `quorate ctl`.
     pub program: &'static str,
-    /// Another name of the program, if it has one.
+    /// The name of etcd's tool, if there is one. Under this name, the program also behaves as this tool.
     pub alias: Option<&'static str>,
     /// One-line summary without a full stop.
     pub summary: &'static str,
