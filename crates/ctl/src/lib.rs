@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //!
-//! * Commands, flags, environment, output and exit codes match those of `etcdctl`, so scripts written for `etcdctl`
-//!   work.
+//! * Commands, flags, environment, output and exit codes match those of `etcdctl`, except for the differences listed in
+//!   decision record 0007, so scripts written for `etcdctl` work.
 //! * A command accesses its environment only through its `Session`, which holds one terminal and one set of variables,
 //!   and creates the clients.
 //!
