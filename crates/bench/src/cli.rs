@@ -147,7 +147,7 @@ const OPTIONS: &[Flag] = &[
     text(
         "duration",
         "",
-        "Duration of the run, such as 10s, 500ms or 2m (10s unless --total is given)",
+        "Duration of the run, such as 10s, 500ms or 2m (10s by default, unless the number of operations is limited)",
     ),
     text(
         "rate",
