@@ -64,8 +64,8 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// Returns the text of a failed call, as in etcd's tools. For a refusal by the server, the text is only the message;
-/// otherwise it includes the gRPC code.
+/// Returns the text of a failed call, as in etcd's tools. For a timeout or a cancellation, the text is that of Go's
+/// contexts. For a refusal by the server, it is only the message. Otherwise, it includes the gRPC code.
 #[must_use]
 pub fn status_text(status: &Status) -> String {
     let message = status.message();

@@ -584,8 +584,8 @@ struct Address {
 }
 
 impl Address {
-    /// Parses an endpoint as etcd does. An endpoint without a scheme or with the scheme `unix` uses TLS if any TLS flag
-    /// is set.
+    /// Parses an endpoint as etcd does. An endpoint without a scheme or with the scheme `unix` uses TLS if
+    /// [`Transport::is_asked_for`] returns true.
     fn of(endpoint: &str, transport: &Transport) -> Result<Self, Failure> {
         let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
         let is_secured = match scheme {

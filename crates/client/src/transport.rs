@@ -26,7 +26,7 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// Returns whether an endpoint without a scheme uses TLS.
+    /// Returns whether an endpoint without a scheme or with the scheme `unix` uses TLS.
     #[must_use]
     pub fn is_asked_for(&self) -> bool {
         let is_named = [&self.cacert, &self.cert, &self.key].iter().any(|path| !path.is_empty());
