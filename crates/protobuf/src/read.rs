@@ -30,7 +30,7 @@ pub enum Malformed {
     #[error("invalid wire type")]
     WireType,
     /// Groups are not properly nested, or are nested too deeply.
-    #[error("groups are not properly nested")]
+    #[error("groups are not properly nested, or are nested too deeply")]
     Groups,
 }
 
