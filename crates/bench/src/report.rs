@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_report_contains_every_figure() {
+    fn the_json_report_contains_the_figures_of_operations_errors_and_servers() {
         let json: serde_json::Value = serde_json::from_str(&sample().to_json()).unwrap();
         assert_eq!(json["count"], 3);
         // Two of the three operations succeeded.
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_without_operations_is_omitted_from_the_report() {
+    fn a_kind_without_operations_is_omitted_from_the_text_report() {
         let mut reads = Record::new();
         reads.add(Duration::from_micros(100), &Status::default(), 10);
         let cost =
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_json_reports_contain_the_same_figures() {
+    fn the_text_report_contains_the_figures_of_operations_errors_and_servers() {
         let text = sample().to_text();
         for part in [
             "mixed: 2 clients on 1 connections",
