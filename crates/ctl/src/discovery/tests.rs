@@ -109,7 +109,7 @@ fn endpoints_are_taken_from_srv_records() {
 }
 
 #[test]
-fn certificates_must_contain_the_domain_if_dns_is_not_trusted() {
+fn the_domain_is_the_tls_server_name_if_dns_is_not_trusted() {
     let (port, first) = member();
     let records =
         [("_etcd-client._tcp.example.com", 1), ("_etcd-client-ssl._tcp.example.com", port)];
@@ -120,7 +120,7 @@ fn certificates_must_contain_the_domain_if_dns_is_not_trusted() {
 }
 
 #[test]
-fn certificates_must_contain_the_host_names_if_dns_is_trusted() {
+fn the_host_name_is_the_tls_server_name_if_dns_is_trusted() {
     let (port, first) = member();
     begin(&["-d", "example.com"], &[], serve(&[("_etcd-client-ssl._tcp.example.com", port)]));
     let hello = first.join().unwrap();
@@ -139,7 +139,7 @@ fn a_domain_without_records_is_an_error() {
 }
 
 #[test]
-fn discovered_endpoints_without_tls_are_ignored_unless_a_flag_allows_them() {
+fn discovered_endpoints_without_tls_are_ignored_if_dns_is_not_trusted() {
     let words = ["-d", "example.com", "--insecure-discovery=false"];
     let (code, printed) = run_briefly(&words, &[("_etcd-client._tcp.example.com", 2)]);
     assert_eq!(code, exit::ERROR);
