@@ -108,7 +108,7 @@ fn each_random_key_is_counted_once() {
 }
 
 #[test]
-fn pages_shrink_when_values_are_large() {
+fn pages_do_not_grow_beyond_one_key_when_values_are_large() {
     let keys = (0..100).map(|number| (format!("{number:03}").into_bytes(), 1 << 20)).collect();
     let mut catalog = Catalog::new(shape("", 2));
     for _ in 0..20 {
