@@ -69,7 +69,7 @@ impl Server {
 }
 
 #[test]
-fn every_load_logs_in() {
+fn loads_log_in_if_authentication_is_enabled() {
     let Some(server) = Server::start() else { return };
     let deadline = Instant::now() + Duration::from_secs(30);
     while !server.ctl("user add root:r00t") {

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_header_blocks_are_refused() {
+    fn malformed_header_blocks_are_refused() {
         for block in [&[0x80][..], &[0x40], &[0x40, 5, b'a'], &[0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]]
         {
             assert_eq!(decode(&mut Decoder::new(), block), None, "{block:x?}");
