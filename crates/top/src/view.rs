@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_select_panes_and_sort_orders() {
+    fn keys_change_the_pane_the_sort_order_the_interval_and_the_pause() {
         for (input, pane) in
             [(&b"3"[..], Pane::Requests), (b"5", Pane::Prefixes), (b"5\t", Pane::Overview)]
         {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn any_key_closes_the_help_and_has_no_other_effect() {
+    fn any_key_except_q_closes_the_help_and_has_no_other_effect() {
         let (view, is_over) = pressed(b"hs");
         assert!(!view.shows_help && !is_over);
         assert_eq!(view.prefix_sort, Sort::Bytes);
