@@ -1,4 +1,4 @@
-//! Tests every format on hand-written replies. The tests in `tests/` compare the output with the real tools' output.
+//! Tests the output formats on hand-written replies. The tests in `tests/` compare the output with the real tools' output.
 
 use quorate_api::etcdserverpb::{
     LeaseStatus, Member, ResponseHeader, ResponseOp, response_op::Response,
@@ -36,7 +36,7 @@ fn refused(reply: &Reply, format: Format) -> Failure {
 const HEADER: &str = r#"{"cluster_id":14841639068965178418,"member_id":10276657743932975437,"revision":3,"raft_term":2}"#;
 
 #[test]
-fn ranges_are_printed_in_every_format() {
+fn ranges_are_printed_as_text_json_and_fields() {
     let response =
         RangeResponse { header: header(), kvs: vec![record(b"a", b"x\ny")], more: true, count: 5 };
     let reply = Reply::Get(response.clone(), false);
@@ -65,7 +65,7 @@ fn ranges_are_printed_in_every_format() {
 }
 
 #[test]
-fn transactions_are_printed_in_every_format() {
+fn transactions_are_printed_as_text_and_json() {
     let operation = |response| ResponseOp { response: Some(response) };
     let reply = Reply::Txn(TxnResponse {
         header: header(),
@@ -92,7 +92,7 @@ fn transactions_are_printed_in_every_format() {
 }
 
 #[test]
-fn events_are_printed_in_every_format() {
+fn events_are_printed_as_text_and_json() {
     let event = Event {
         r#type: 1,
         kv: Some(KeyValue::new(&Fields { key: b"k", mod_revision: 3, ..Fields::default() })),
@@ -113,7 +113,7 @@ fn events_are_printed_in_every_format() {
 }
 
 #[test]
-fn leases_are_printed_in_every_format() {
+fn leases_are_printed_as_text_and_json() {
     let grant = Reply::LeaseGrant(LeaseGrantResponse {
         header: header(),
         id: 123,
@@ -153,7 +153,7 @@ fn leases_are_printed_in_every_format() {
 }
 
 #[test]
-fn members_are_printed_in_every_format() {
+fn members_are_printed_as_text_table_and_json() {
     let member = Member {
         id: 0x8e9e,
         name: "default".to_owned(),
@@ -199,7 +199,7 @@ fn members_are_printed_in_every_format() {
 }
 
 #[test]
-fn endpoints_are_printed_in_every_format() {
+fn endpoint_status_and_health_are_printed_as_text_and_json() {
     let status = StatusResponse {
         header: header(),
         version: "3.7.1".to_owned(),
