@@ -1,4 +1,5 @@
-//! Tests the output formats on hand-written replies. The tests in `tests/` compare the output with the real tools' output.
+//! Tests the output formats on hand-written replies. The tests in `tests/` compare the output with the real tools'
+//! output.
 
 use quorate_api::etcdserverpb::{
     LeaseStatus, Member, ResponseHeader, ResponseOp, response_op::Response,
