@@ -66,11 +66,13 @@ pub enum ConfigError {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StepError {
-    /// The proposal was dropped because there is no leader, a transfer is in progress, too many
-    /// bytes are uncommitted, or forwarding is disabled. The caller may propose it again.
+    /// The proposal was dropped because there is no leader, the leader has left the group, a
+    /// transfer is in progress, too many bytes are uncommitted, or forwarding is disabled. The
+    /// caller may propose it again.
     #[error("raft proposal dropped")]
     ProposalDropped,
-    /// A message of a local kind came from another member.
+    /// A message of a local kind came from another member, or a response from a storage thread has
+    /// the wrong kind, sender or recipient.
     #[error("raft: cannot step raft local message")]
     LocalMessage,
     /// A response came from a sender outside the group.
@@ -86,7 +88,7 @@ pub enum StepError {
         /// The term of the message.
         term: Term,
     },
-    /// An index is implausibly large, or a log term is higher than the term of the message.
+    /// An index or a log term is implausibly large, or a log term is higher than the term of the message.
     #[error("{kind} from {from:x} carries an implausibly high index or log term")]
     OutOfRange {
         /// The message's kind.
@@ -182,8 +184,8 @@ pub enum RefusalKind {
     Ordinary,
     /// The sender is faulty: a correct member never sends such a message.
     Impossible,
-    /// Another member has committed entries that are missing from this member's log. This member cannot determine which
-    /// log is damaged.
+    /// Another member has acknowledged entries that are missing from this member's log. This member cannot determine
+    /// which log is damaged.
     Discord,
     /// This member's log has lost acknowledged entries. The member must not vote again.
     LogLost,

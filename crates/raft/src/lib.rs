@@ -40,15 +40,15 @@
 //! |---|---|
 //! | `node`, `ready`, `advance` | the application's interface: [`Node`], [`Ready`]. **Start here.** |
 //! | `raft` | a member's state; terms; message dispatch |
-//! | `election`, `proposal`, `replication`, `snapshot`, `read_index`, `transfer`, `membership` | the protocol, split by
-//! concern, as methods of that state |
+//! | `election`, `proposal`, `replication`, `snapshot` | parts of the protocol, as methods of that state |
+//! | `read_index`, `transfer`, `membership` | further parts of the protocol, as methods of that state |
 //! | `log`, `unstable`, `storage` | the whole log; its unwritten end; its written part |
-//! | `tracker`, `progress`, `inflights`, `pending_reads` | the members; each member's replication progress; the
-//! leader's pending reads |
+//! | `tracker`, `progress`, `inflights` | the members; each member's replication progress; its unacknowledged appends |
+//! | `pending_reads` | the leader's pending reads |
 //! | [`quorum`], [`joint`], [`confchange`] | quorum decisions and membership changes |
 //! | `received` | messages grouped by the sender's role, with only the fields that each kind uses |
 //! | `message`, `entry`, `term`, `log_index`, `state` | plain data, with the fields and numbers of the wire protocol |
-//! | `config`, `error`, `note`, `positions`, `status` | settings, refusals, log lines, plausible terms, introspection |
+//! | `config`, `error`, `note`, `positions`, `status` | settings, refusals, log lines, limits on terms and indexes, status |
 //!
 //! # Example
 //!
@@ -88,10 +88,10 @@
 //! * A message from a leader whose log contradicts this member's committed entries is refused; etcd's followers respond
 //!   to such a leader forever. A term so high that no election could follow it is refused too.
 //! * The only voter of a group delays reads until it has committed an entry of its term. A leader that has left a group
-//!   with a single remaining voter answers no read before that voter has confirmed its leadership.
+//!   with a single remaining voter answers no read before that voter has confirmed that the leader still leads.
 //! * A refused proposal has no effect. In etcd's library, a refused membership change blocks further changes until
 //!   later entries are applied.
-//! * A transfer request forwarded by a former leader is dropped instead of being forwarded again.
+//! * A transfer request that a follower has forwarded to a former leader is dropped instead of being forwarded again.
 //! * With [`Config::skip_repeated_acknowledgements`], a follower does not respond to an append that only raises the
 //!   commit index.
 //!

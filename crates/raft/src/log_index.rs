@@ -1,9 +1,9 @@
 //! Log indexes as a separate type, so that the compiler distinguishes an index from a term, a count
 //! or a member id.
 //!
-//! Only meaningful arithmetic is defined: an index plus a count, and the difference between two
-//! indexes. The wire, files and metrics use plain numbers. Code that reads or writes them converts
-//! with `LogIndex(number)` and [`LogIndex::get`].
+//! Only meaningful arithmetic is defined: an index plus or minus a count, and the difference
+//! between two indexes. The wire, files and metrics use plain numbers. Code that reads or writes
+//! them converts with `LogIndex(number)` and [`LogIndex::get`].
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};

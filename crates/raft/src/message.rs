@@ -161,8 +161,9 @@ impl MessageKind {
             || matches!(self, Self::HeartbeatResponse | Self::ReadIndexResponse)
     }
 
-    /// Returns whether messages of this kind carry the term in which they were sent. Requests that members forward to
-    /// their leader do not carry a term.
+    /// Returns whether messages of this kind carry the term in which they were sent. Requests to the leader need not
+    /// carry a term: proposals and read requests never do, and a transfer request carries one only after it has been
+    /// forwarded.
     #[must_use]
     pub fn carries_term(self) -> bool {
         !self.is_local() && !matches!(self, Self::Propose | Self::ReadIndex | Self::TransferLeader)
@@ -191,7 +192,7 @@ pub struct Message {
     pub to: MemberId,
     /// The sender; for some local kinds, the member that the message concerns.
     pub from: MemberId,
-    /// The sender's term; zero for requests that are forwarded to the leader.
+    /// The sender's term; zero for proposals and read requests.
     pub term: Term,
     /// The term of the entry at `index`.
     pub log_term: Term,

@@ -14,18 +14,19 @@
 //!
 //! **Asynchronously** ([`Config::async_storage_writes`]). `messages` then includes the data to write, in a
 //! [`StorageAppend`](crate::MessageKind::StorageAppend) message, and the entries to apply, in a
-//! [`StorageApply`](crate::MessageKind::StorageApply) message. One thread for each kind must process these messages in
-//! order and then deliver each message's `responses`: it sends responses for other members and passes responses for
-//! this member to [`step_local`](Node::step_local). Other messages do not wait for the disk, and the application does
-//! not call `advance`. A `StorageAppend` without responses need not be synced.
+//! [`StorageApply`](crate::MessageKind::StorageApply) message. One thread for each of these two kinds must process its
+//! messages in order and then deliver each message's `responses`: it sends responses for other members and passes
+//! responses for this member to [`step_local`](Node::step_local). Other messages do not wait for the disk, and the
+//! application does not call `advance`. A `StorageAppend` without responses need not be synced.
 //!
 //! In both cases, the storage that the core reads must contain the data of a write by the time the write is reported.
 //! It may contain the data earlier.
 //!
 //! # Message checks
 //!
-//! Messages come from other machines. A message that a correct member would never send is refused
-//! with a [`StepError`] before it changes any state; it never causes a panic.
+//! Messages come from other machines. A message that a correct member would never send, or a
+//! response from a sender outside the group, is refused with a [`StepError`] before it changes any
+//! state. No message causes a panic.
 
 use bytes::Bytes;
 
@@ -237,7 +238,7 @@ impl<S: Storage> Node<S> {
         self.raft.tracker.progress.contains_key(&id)
     }
 
-    /// Refuses a message that no correct member sends.
+    /// Refuses a message that no correct member sends, and a response from a sender outside the group.
     fn check_foreign(&self, message: &Message) -> Result<(), StepError> {
         let Message { kind, from, term, .. } = *message;
         if kind.is_local() {
@@ -352,7 +353,7 @@ impl<S: Storage> Node<S> {
     }
 
     /// Returns whether this leader's log may contain an unapplied membership change. While this is true, any further
-    /// proposed change becomes an empty entry.
+    /// proposed change becomes an empty entry, unless [`Config::disable_conf_change_validation`] is set.
     #[must_use]
     pub fn has_pending_conf_change(&self) -> bool {
         self.is_leader() && self.raft.pending_conf_index > self.raft.log.applied()

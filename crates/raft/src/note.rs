@@ -13,7 +13,7 @@ pub enum NoteLevel {
     Info,
     /// A problem that may need an operator's attention.
     Warn,
-    /// A request was refused because it contradicts the configuration.
+    /// A request that the core cannot carry out, or a state that should not occur.
     Error,
 }
 
@@ -55,7 +55,8 @@ impl Notes {
     }
 }
 
-/// Records a formatted note, unless its level is disabled: `note!(self, Info, "..", ..)`.
+/// Records a formatted note, unless its level is disabled or too many notes have not been
+/// collected: `note!(self, Info, "..", ..)`.
 macro_rules! note {
     ($raft:expr, $level:ident, $($format:tt)+) => {
         if $raft.notes.keeps($crate::note::NoteLevel::$level) {

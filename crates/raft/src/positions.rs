@@ -5,13 +5,14 @@
 //! passed on to other members, and if no higher term can be reached, no election can happen again.
 //!
 //! So a single message must not exhaust the range of terms. Up to [`TERM_BELIEVED_MAX`], any term is accepted, as in
-//! etcd. Beyond it, a message's term may exceed the recipient's own term by at most [`TERM_STEP_MAX`], and no member
-//! enters a term beyond [`TERM_END`]. A group whose term has reached [`TERM_BELIEVED_MAX`] by mistake can still elect
-//! leaders for the lifetime of its machines.
+//! etcd. Beyond it, a message's term may exceed the larger of [`TERM_BELIEVED_MAX`] and the recipient's own term by at
+//! most [`TERM_STEP_MAX`], and no member enters a term beyond [`TERM_END`]. A group whose term has reached
+//! [`TERM_BELIEVED_MAX`] by mistake can still elect leaders for the lifetime of its machines.
 //!
-//! A commit index beyond the end of the recipient's log means that this log has lost entries, so the recipient stops
-//! permanently. Such an index is therefore accepted only if it is plausible: it may be beyond the end of this log by at
-//! most [`COMMIT_STEP_MAX`] entries, which a group needs a month to write at 400,000 entries per second.
+//! A commit index in a heartbeat that is beyond the end of the recipient's log means that this log has lost entries, so
+//! the recipient stops permanently. A message is therefore accepted only if its commit index is plausible: it may be
+//! beyond the end of this log by at most [`COMMIT_STEP_MAX`] entries, which a group needs a month to write at 400,000
+//! entries per second.
 
 use crate::log_index::LogIndex;
 use crate::term::Term;

@@ -17,7 +17,8 @@
 //! # Invariants
 //!
 //! * `match_index < next_index`.
-//! * All entries in `(match_index, next_index)` are in flight, or covered by an in-flight snapshot.
+//! * In Replicate, all entries in `(match_index, next_index)` are in flight. In Snapshot, an
+//!   in-flight snapshot covers them.
 //! * `pending_snapshot` is zero except in Snapshot; the window is empty except in Replicate.
 //!
 //! # Not here
@@ -52,7 +53,7 @@ impl fmt::Display for ProgressState {
 pub struct Progress {
     /// Highest index up to which the follower's log is known to equal the leader's log.
     pub match_index: LogIndex,
-    /// Index of the first entry not yet sent.
+    /// Index of the first entry of the next append.
     pub next_index: LogIndex,
     /// How the leader sends entries to the follower.
     pub state: ProgressState,
@@ -131,7 +132,7 @@ impl Progress {
         self.assert_ordered();
     }
 
-    /// Checks the index invariant. Every method that changes `match_index` or `next_index` ends with this check.
+    /// Checks that `match_index` is below `next_index`.
     fn assert_ordered(&self) {
         assert!(
             self.match_index < self.next_index,

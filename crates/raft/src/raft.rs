@@ -62,8 +62,8 @@ pub(crate) struct Raft<S> {
     pub(crate) parked_reads: Vec<ReadRequest>,
     /// The member to which this leader is transferring leadership.
     pub(crate) transferee: MemberId,
-    /// The last membership change in the log is at or before this index. Until it is applied, no
-    /// other change may be proposed.
+    /// The last membership change in the log is at or before this index. Until all entries up to
+    /// this index are applied, no other change may be proposed.
     pub(crate) pending_conf_index: LogIndex,
     /// Number of payload bytes that this leader has appended and that have not been reported as applied.
     pub(crate) uncommitted_bytes: u64,

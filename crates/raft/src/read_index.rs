@@ -3,7 +3,7 @@
 //!
 //! A leader records its commit index when a request arrives. The leader responds once it is certain that it led at that
 //! moment: in `Safe` mode after a quorum has responded to a later heartbeat, and in `LeaseBased` mode immediately,
-//! because of its lease. Other members forward requests to the leader.
+//! because of its lease. Followers forward requests to the leader.
 //!
 //! The module `pending_reads` numbers the reads and records their confirmations.
 

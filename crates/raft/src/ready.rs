@@ -36,9 +36,9 @@ pub struct Ready {
     pub snapshot: Option<Snapshot>,
     /// Entries to apply, after `entries` and `snapshot` are written.
     pub committed_entries: Vec<Entry>,
-    /// Messages to send. With synchronous writes, they are sent only after everything above is
-    /// written. With asynchronous writes, they are sent immediately, and they include the messages to the storage
-    /// threads.
+    /// Messages to send. With synchronous writes, they are sent only after the hard state, the entries and the snapshot
+    /// are written. Only a leader may send them earlier. With asynchronous writes, they are sent immediately, and they
+    /// include the messages to the storage threads.
     pub messages: Vec<Message>,
     /// Whether the writes must be durable before messages are sent. False if only the commit index
     /// has changed.

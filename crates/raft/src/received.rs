@@ -17,8 +17,8 @@ use crate::message::{Message, MessageKind};
 use crate::state::{ReadState, Snapshot};
 use crate::term::Term;
 
-/// The context of a vote request that follows a leadership transfer. Voters grant such a request
-/// despite the leader's lease.
+/// The context of a vote request that follows a leadership transfer. Voters do not ignore such a
+/// request during the leader's lease.
 pub(crate) const TRANSFER_CONTEXT: &[u8] = b"CampaignTransfer";
 
 /// A message to process.
@@ -27,7 +27,7 @@ pub(crate) struct Received {
     /// Kind of the message, for log lines.
     pub(crate) kind: MessageKind,
     pub(crate) from: MemberId,
-    /// The term of the sender, or zero for a request that has no term.
+    /// The term in the message, or zero if the message has no term.
     pub(crate) term: Term,
     pub(crate) body: Body,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Heartbeat {
 /// A follower's response to the leader.
 #[derive(Debug)]
 pub(crate) enum Acknowledgement {
-    /// The log matches the leader's up to this index.
+    /// The follower's log matches the leader's log up to this index.
     Appended(LogIndex),
     AppendRefused(AppendRefused),
     /// The echo of a heartbeat's context.
@@ -221,8 +221,8 @@ impl TryFrom<Message> for Received {
             | MessageKind::StorageApplyResponse
             | MessageKind::ForgetLeader => return Err(StepError::LocalMessage),
         };
-        // A request forwarded to a leader has no term. A term in a transfer request shows that the request has been
-        // forwarded before.
+        // A proposal or a read request has no term, even if it has been forwarded. A term in a transfer request shows
+        // that the request has been forwarded before.
         let term = match kind.carries_term() || kind == MessageKind::TransferLeader {
             true => term,
             false => Term::ZERO,

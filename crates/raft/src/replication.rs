@@ -298,8 +298,9 @@ impl<S: Storage> Raft<S> {
                 && self.acknowledged == acknowledged;
             if is_repeated && self.config.skip_repeated_acknowledgements {
                 // It is safe not to respond. If the first acknowledgement was lost, this member acknowledges the next
-                // append that does not raise the commit index, such as the append after a heartbeat. Only a few
-                // appends can be left unanswered before that, because the commit index cannot pass the end of this log.
+                // append that does not raise the commit index, such as the append after a heartbeat. The number of
+                // appends that can be left unanswered before that is limited, because each of them raises the commit
+                // index, which cannot pass the end of this log.
                 return Ok(());
             }
             self.acknowledged = acknowledged;

@@ -19,7 +19,7 @@ use crate::term::Term;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// The position is before the first entry, because a snapshot has replaced the entry.
+    /// The position is before the first entry, because the log was compacted or replaced with a snapshot.
     #[error("requested index is unavailable due to compaction")]
     Compacted,
     /// The position is after the last entry.
@@ -33,7 +33,7 @@ pub enum StorageError {
     SnapshotOutOfDate,
 }
 
-/// The written part of the log: a snapshot's position and the entries after it.
+/// The written part of the log: the entries after the last compacted entry, and the latest snapshot.
 pub trait Storage {
     /// Returns the hard state and configuration to start from.
     fn initial_state(&self) -> (HardState, ConfState);

@@ -70,7 +70,8 @@ impl<S: Storage> Raft<S> {
     }
 
     /// Forwards a member's request to become the leader to the current leader. A request with a
-    /// term is dropped, because a former leader has already forwarded it.
+    /// term is dropped, because another member has already forwarded it to this member, which was
+    /// the leader then.
     pub(crate) fn forward_transfer(&mut self, from: MemberId, term: Term) {
         if self.leader == NONE || term != Term::ZERO {
             note!(

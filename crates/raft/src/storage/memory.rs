@@ -1,7 +1,7 @@
 //! The written part of the log, held in memory.
 //!
 //! ```text
-//!   snapshot position                 entries
+//!   last compacted entry              entries
 //!   (offset.term, offset.index)       offset.index + 1 ..= last_index
 //! ```
 //!
