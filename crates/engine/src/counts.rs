@@ -14,8 +14,9 @@
 //! * A remembered count is the number of live keys at one revision. The keyspace at that revision never
 //!   changes, unless the database loses committed changes. In that case, the replica restarts, and
 //!   earlier counts are no longer used.
-//! * At most [`COUNTS_MAX`] counts of ranges and as many counts of continued lists are remembered, each with at most
-//!   [`BOUNDS_BYTES_MAX`] bytes of keys. If there are more, the oldest count is dropped.
+//! * At most [`COUNTS_MAX`] counts of ranges and as many counts of continued lists are remembered, each for a range
+//!   whose start and end have at most [`BOUNDS_BYTES_MAX`] bytes in total. If there are more counts, the oldest one is
+//!   dropped.
 
 use std::collections::VecDeque;
 
@@ -68,7 +69,8 @@ impl Recent {
         self.0.iter().rev().find(|count| count.has_same_range(wanted)).cloned()
     }
 
-    /// Remembers a count, unless a count of this range at a later revision is remembered.
+    /// Remembers a count, unless the start and end of its range are too long, or a count of this
+    /// range at a later revision is already remembered.
     fn note(&mut self, count: Count) {
         if count.key.len() + count.range_end.len() > BOUNDS_BYTES_MAX {
             return;

@@ -371,8 +371,8 @@ impl Engine {
         }
     }
 
-    /// Returns the hash of all records up to a revision, where 0 stands for the newest revision. The
-    /// database must sort all versions to compute the hash.
+    /// Returns the hash of all records up to a revision, where 0 stands for the newest revision. This is expensive,
+    /// because the database must sort all of these records.
     ///
     /// # Errors
     ///

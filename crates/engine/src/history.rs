@@ -11,9 +11,8 @@
 //!
 //! * Changes are read in the order of the log. In addition to the tail, at most [`BATCHES_MAX`] batches
 //!   are in memory.
-//! * A statement that reads the log also reads the compacted revision, which is stored before any batch
-//!   is removed. A reader that needs changes below the compacted revision stops, because batches may be
-//!   missing.
+//! * The statement with which this module reads the log also reads the compacted revision, which is stored before any
+//!   batch is removed. A reader that needs changes below the compacted revision stops, because batches may be missing.
 
 use std::sync::Arc;
 use std::time::Duration;

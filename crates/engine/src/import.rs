@@ -1,8 +1,9 @@
 //! Fills an empty keyspace from a snapshot of an etcd or Quorate member.
 //!
-//! The import contains the newest version of each key with its revision, and all other data except the
-//! cluster's members and versions. Older versions of keys are left out, because the log cannot contain
-//! them. Therefore the imported keyspace is compacted at the revision of the snapshot.
+//! The import contains the newest version of each live key with its revision, and the leases, users, roles and alarms.
+//! It does not contain the members and the version of the cluster. Older versions of keys are left out, because the log
+//! does not contain the changes that created them, and watchers read older changes from the log. Therefore the imported
+//! keyspace is compacted at the revision of the snapshot.
 //!
 //! # Invariants
 //!
@@ -115,8 +116,8 @@ async fn import_keys(session: &Session, view: &View) -> Result<Keys, EngineError
     }
 }
 
-/// Returns the record of an imported key. Its sub revision is 0, because sub revisions matter only
-/// among changes with the same revision.
+/// Returns the record of an imported key. Its sub revision is 0, because the view of the snapshot
+/// does not return sub revisions.
 fn record_of(kv: &KeyValue) -> Record {
     let fields = kv.fields();
     let revision = Revision::new(fields.mod_revision, 0);

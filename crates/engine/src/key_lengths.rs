@@ -24,7 +24,7 @@ pub(crate) fn check_command(command: &Command) -> Result<(), EngineError> {
         Command::Auth(AuthCommand::RoleAdd(add)) => {
             check_key(Indexed::RoleName, add.name.as_bytes())
         }
-        // These commands store no new key or name.
+        // These commands add no key or name to an index.
         Command::Range(_)
         | Command::DeleteRange(_)
         | Command::Compaction(_)

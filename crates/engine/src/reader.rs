@@ -3,7 +3,8 @@
 //! A read uses the newest revision that this server has reached. It reads the tables as of that revision, and merges
 //! the changes of the tail into the result. The database handles key order, limits and counts. Filters, sorting and the
 //! form of the response are the same as on a member, because the versions that were found are loaded into a working
-//! set, on which the request is executed.
+//! set, on which the request is executed. If Citus distributes the tables, each statement is followed by another one,
+//! which reads the compacted revision.
 //!
 //! | request | statements | rows read by the database |
 //! |---|---|---|

@@ -67,7 +67,7 @@ struct Content {
     rows: Rows,
 }
 
-/// The content of the tables `facts` and `progress`, from which a replica starts.
+/// The state from which a replica starts, read from the tables and from the last batch in them.
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) rows: Rows,

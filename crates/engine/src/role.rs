@@ -93,7 +93,7 @@ pub(crate) struct Role {
     pub(crate) term: watch::Sender<Option<SequencerHandle>>,
     pub(crate) holder: watch::Sender<Holder>,
     servers: Mutex<Vec<ServerRow>>,
-    /// Notified when a request could not be forwarded. `compete` then reads the role immediately.
+    /// Notified when a request must wait until a server is the sequencer. `compete` then reads the role immediately.
     pub(crate) look: Notify,
 }
 
@@ -208,8 +208,8 @@ async fn announce_often(context: &TermContext, role: &Role, server: &ServerIdent
     }
 }
 
-/// Reads the role, and takes it if it is free. Returns the new term, or `None` if this server has not
-/// taken the role.
+/// Reads the role, and takes it if it is free or already belongs to this server. Returns the new term, or `None` if
+/// this server has not taken the role.
 async fn step(
     session: &Session,
     context: &TermContext,

@@ -81,7 +81,7 @@ struct Unwritten {
     record: Bytes,
 }
 
-/// A key that has a version in the tail, as it was at some revision.
+/// A key that has a version in a batch that is not in the tables, as the key was at some revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Overlaid {
     pub(crate) key: Bytes,
@@ -148,8 +148,8 @@ impl Tail {
     }
 
     /// Moves the last batch known to be in the tables back to `written_seq`, because the tables
-    /// have lost changes. `batches` are the batches after `written_seq`, up to a batch that the
-    /// tail contained when they were read. `first_revision` is the first revision after the batch
+    /// have lost changes. `batches` are the batches after `written_seq`, up to the last batch that
+    /// this server knew when they were read. `first_revision` is the first revision after the batch
     /// at `written_seq`.
     pub(crate) fn rewind(
         &self,
@@ -255,9 +255,9 @@ impl Tail {
         inner.spans.replace(part, spans);
     }
 
-    /// Returns the keys of a range that have a version in the tail at `revision`, in key order,
-    /// together with the current position. These versions replace the rows of the tables. Without a
-    /// revision, the newest revision is used.
+    /// Returns the keys of a range that have a version at `revision` in the batches that are not in
+    /// the tables, in key order, together with the current position. These versions replace the
+    /// rows of the tables. Without a revision, the newest revision is used.
     pub(crate) fn overlay(
         &self,
         range: KeyRange<'_>,

@@ -3,8 +3,9 @@
 //! The URL has the format that libpq defines: `postgres://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETER=VALUE`. Several
 //! hosts are separated by commas, and the first host that accepts writes is used. In addition to the parameters of the
 //! client library, `schema` selects one of several keyspaces in the same database, and `sslmode`, `sslrootcert`,
-//! `sslcert`, `sslkey` and `passfile` have the same meaning as in libpq. Missing credentials come from the environment
-//! variables `PGUSER`, `PGPASSWORD` and `PGPASSFILE`.
+//! `sslcert`, `sslkey` and `passfile` have the same meaning as in libpq. The values `allow` and `verify-ca` of
+//! `sslmode` are not supported. Missing credentials come from the environment variables `PGUSER`, `PGPASSWORD` and
+//! `PGPASSFILE`.
 //!
 //! # Invariants
 //!

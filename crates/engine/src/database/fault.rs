@@ -151,8 +151,8 @@ impl DatabaseFault {
 /// Returns whether an error with this code means that the server ends the connection, or that it is
 /// unknown whether the server has executed the statement.
 fn ends_session(code: &str) -> bool {
-    // Classes 08 and 57P: the server is shutting down, starting up or crashing. 25P03: the session
-    // was idle in a transaction. 40003: the outcome is unknown.
+    // 08: the connection has failed. 57P: the server is shutting down, starting up or crashing.
+    // 25P03: the session was idle in a transaction. 40003: the outcome is unknown.
     code.starts_with("57P") || code.starts_with("08") || ["25P03", "40003"].contains(&code)
 }
 

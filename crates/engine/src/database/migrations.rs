@@ -3,17 +3,19 @@
 //! | table | content | primary key |
 //! |---|---|---|
 //! | `log` | committed batches in order, until a compaction has removed their garbage | `seq` |
-//! | `versions` | every version of every key | `key, mod_revision, sub` |
-//! | `newest` | the newest version of every key, deleted or not | `key` |
-//! | `facts` | rows of leases, users, roles, alarms and versions | `bucket, key` |
-//! | `progress` | one row: the last batch whose changes are in the tables, and the compacted revision | `id` |
-//! | `sequencer` | one row: the sequencer, its term, its address and secret, and the end of its lease on the role | `id` |
+//! | `versions` | every version of every key, until a compaction has removed it | `key, mod_revision, sub` |
+//! | `newest` | the newest version of every key, also of a deleted key until a compaction has removed it | `key` |
+//! | `facts` | the rows of leases, users, roles and alarms, and the newest compacted revision | `bucket, key` |
+//! | `progress` | the last batch in the tables, the compacted revision, the number and bytes of all versions | `id` |
+//! | `sequencer` | the sequencer, its term, its address and secret, and the end of its lease on the role | `id` |
 //! | `servers` | the servers of this keyspace | `id` |
-//! | `format` | one row: the format of the tables, and the id of the keyspace | `id` |
+//! | `format` | the format of the tables, and the id of the keyspace | `id` |
 //!
-//! A commit is one row of `log`. The other tables are written from the log afterwards, so no commit
-//! requires a transaction that spans several shards of a distributed database. The largest tables are
-//! `versions` and `newest`, whose primary keys begin with the key.
+//! The tables `progress`, `sequencer` and `format` have one row each.
+//!
+//! A commit is one row of `log`. The tables `versions`, `newest`, `facts` and `progress` are written from the log
+//! afterwards, so no commit requires a transaction that spans several shards of a distributed database. The largest
+//! tables are `versions` and `newest`, whose primary keys begin with the key.
 //!
 //! In a database with the extension Citus, new tables `versions` and `newest` are distributed by key. The versions of a
 //! key and its newest version are on the same node, so that one node executes a statement that joins the two tables.
@@ -22,10 +24,11 @@
 //!
 //! # Invariants
 //!
-//! * Every statement can be repeated, so that several servers that start at the same time can all run
-//!   the migrations.
-//! * Tables are distributed in the transaction that adds the row of table `format`. As a result, no server uses tables
-//!   that another server has yet to distribute.
+//! * Every statement that creates or migrates tables can be repeated, so that several servers that start at the same
+//!   time can all run the migrations. Only the statements that distribute tables cannot be repeated.
+//! * Only one server can add the row of table `format`, and the tables are distributed in the transaction that adds it.
+//!   As a result, the tables are distributed only once, and no server uses tables that another server has yet to
+//!   distribute.
 
 use std::sync::atomic::Ordering;
 
@@ -253,8 +256,8 @@ impl Database {
     }
 }
 
-/// Returns whether the concurrent migration of another server may have caused the error: a conflict, or
-/// an object that already exists.
+/// Returns whether the concurrent migration of another server may have caused the error: a conflict, an object that
+/// already exists, or a concurrent change to the catalogue, which PostgreSQL may report as an internal error.
 fn is_concurrent(fault: &DatabaseFault) -> bool {
     match fault {
         DatabaseFault::Conflict(_) => true,

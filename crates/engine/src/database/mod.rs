@@ -1,8 +1,8 @@
 //! Connections to the database: a bounded pool, prepared statements, and classified errors.
 //!
-//! A [`Session`] is one connection. The task that commits batches, the task that writes the tables, and
-//! the log's follower each have a session of their own. Reads borrow sessions from the pool, which
-//! opens at most [`SESSIONS_MAX`] sessions. While all of these are in use, further reads wait.
+//! A [`Session`] is one connection. Most tasks that run for a long time, such as the log's follower and the task that
+//! commits batches, have a session of their own. Reads borrow sessions from the pool, which opens at most
+//! [`SESSIONS_MAX`] sessions. While all of these are in use, further reads wait.
 //!
 //! # Invariants
 //!
@@ -422,8 +422,8 @@ impl Session {
     async fn commit(&self) -> Result<(), DatabaseFault> {
         self.take_warning();
         self.batch("COMMIT").await?;
-        // Citus first prepares the transaction on all nodes. Then it commits, and sends a warning if a
-        // node cannot be informed. Until that node is informed, it hides the changes.
+        // Citus first prepares the transaction on all nodes. Then Citus commits, and sends a warning if a node cannot
+        // be informed. A node hides the changes until it is informed.
         if self.tables == Tables::Distributed && self.take_warning() {
             let reason = "a node of the database has not confirmed a commit";
             return Err(DatabaseFault::Lost(reason.to_owned()));
@@ -431,8 +431,8 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the database use and keep several connections of this session to each worker of distributed
-    /// tables. The sequencer does this for the three sessions that it uses all the time.
+    /// Makes Citus use several connections to each worker for the statements of this session, and keep these
+    /// connections open. The sequencer does this for the three sessions that it uses all the time.
     pub(crate) async fn keep_node_connections(&self) -> Result<(), DatabaseFault> {
         match self.tables {
             Tables::Local => Ok(()),

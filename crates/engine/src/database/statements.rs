@@ -1,8 +1,10 @@
-//! Every SQL statement that the engine executes outside the migrations.
+//! The SQL statements of the engine, except migrations, session settings, `LISTEN`, and the
+//! statements that begin and end transactions.
 //!
-//! PostgreSQL, CockroachDB and YugabyteDB support all of these statements. The tables are described
-//! in `migrations`. If Citus distributes the tables of versions, no statement reads these tables and
-//! the compacted revision together (see [`Tables`]).
+//! The statements are written for PostgreSQL, CockroachDB and YugabyteDB. A database need not support
+//! [`Statement::Notify`], and [`Statement::EndPrepared`] is executed only on distributed tables of Citus. The tables
+//! are described in `migrations`. If Citus distributes the tables of versions, no statement reads these tables and the
+//! compacted revision together (see [`Tables`]).
 
 /// One of the engine's SQL statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,8 +21,8 @@ pub(crate) enum Statement {
     ReadLog,
     /// Reads the batch at a position.
     ReadBatch,
-    /// Reads batches, beginning with the first batch whose last revision is not below a given revision,
-    /// and reads the compacted revision.
+    /// Reads batches that are after a given position and whose last revision is not below a given revision. Also reads
+    /// the compacted revision.
     ReadLogFromRevision,
     /// Reads the term of the batch at a position.
     TermInLog,
@@ -28,7 +30,8 @@ pub(crate) enum Statement {
     /// number and bytes of all versions.
     ReadProgress,
     /// Advances the stored position of the last batch in the tables to the end of the next part of
-    /// the log. Has no effect if the position has already moved.
+    /// the log, and adds the versions of this part to the stored number and bytes of all versions.
+    /// Has no effect if the position has already moved.
     AdvanceProgress,
     /// Locks the stored position of the last batch in the tables until the end of the transaction.
     /// Returns no row if the position has already moved.
@@ -70,7 +73,7 @@ pub(crate) enum Statement {
         /// Whether the keys are in descending order.
         descending: bool,
     },
-    /// Counts the keys of a range that are live at a revision, except the given keys.
+    /// Counts the keys of a range that are live at a revision, except the given keys, and reads the compacted revision.
     CountAt(End),
     /// Reads the position and the key of every `$5`th of the first `$6` keys of a range that are live at a
     /// revision, except the given keys. The first and the last of these keys are always read. The position of
@@ -78,7 +81,7 @@ pub(crate) enum Statement {
     DivideAt(End),
     /// Reads the compacted revision.
     Compacted,
-    /// Takes over the sequencer role, if it is free.
+    /// Takes over the sequencer role, if the lease on it has expired or this server already holds it.
     TakeRole,
     /// Extends the lease on the sequencer role.
     RenewRole,
@@ -246,7 +249,7 @@ impl Statement {
         text.replace("{s}", schema)
     }
 
-    /// Returns the text of a statement that does not depend on a range.
+    /// Returns the text of a statement that [`Statement::text`] does not assemble from several parts.
     fn fixed_text(self) -> &'static str {
         self.text_of_log()
             .or_else(|| self.text_of_tables())

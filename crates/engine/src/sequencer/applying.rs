@@ -349,8 +349,8 @@ impl Applying {
     }
 }
 
-/// Decodes a request. If the request cannot be decoded or stored, sends the error to the caller and
-/// returns `None`.
+/// Decodes a request. If the request cannot be decoded, contains a password in plain text, or
+/// contains a key or name that is too long, sends the error to the caller and returns `None`.
 fn decoded(job: Job) -> Option<Waiting> {
     let Job { mut request, author, reply, .. } = job;
     if request.header.is_none() {

@@ -164,7 +164,8 @@ pub(super) struct Committing {
 }
 
 impl Committing {
-    /// Runs until the queue of batches is closed, or another server has become the sequencer.
+    /// Runs until the queue of batches is closed, or a batch cannot be committed, for example
+    /// because another server has become the sequencer.
     pub(super) async fn run(mut self) -> Result<(), EngineError> {
         while let Some(prepared) = self.prepared.recv().await {
             let Prepared { number, draft, last_revision, replies, compaction } = prepared;

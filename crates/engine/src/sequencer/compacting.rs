@@ -1,10 +1,10 @@
 //! Removes compacted versions from the tables, in small steps.
 //!
-//! The log contains exactly the changes since the last compaction, and each change turns the previous
-//! versions of its key into garbage. A compaction therefore reads the log, beginning with the oldest
-//! batch. In each step, it removes the garbage of a few batches, and then these batches from the log.
-//! The cost of a compaction depends on the number of changes since the last compaction, not on the
-//! number of keys. The oldest batch in the log shows the progress of the compaction.
+//! The log contains the changes since the last compaction, and each change turns the previous versions of its key into
+//! garbage. A compaction therefore reads the log, beginning with the oldest batch. In each step, it removes the garbage
+//! of a few batches, and then these batches from the log. The cost of a compaction depends on the number of changes
+//! since the last compaction, not on the number of keys. The oldest batch in the log shows the progress of the
+//! compaction.
 //!
 //! # Invariants
 //!

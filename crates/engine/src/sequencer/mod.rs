@@ -8,8 +8,8 @@
 //!                                                        └─► tail ─► writing: tables
 //! ```
 //!
-//! All waiting requests form the next batch, and the next batch is applied while the previous batch is
-//! being committed.
+//! The waiting requests form the next batch, up to the limits on a batch. The next batch is applied while the previous
+//! batch is being committed.
 //!
 //! # Invariants
 //!

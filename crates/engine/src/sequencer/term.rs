@@ -125,8 +125,9 @@ async fn begin(context: &TermContext, id: TermId) -> Result<Begun, EngineError> 
     let TermContext { database, replica, .. } = context;
     let mut appender = Appender { database: Arc::clone(database), session: None, term: id };
     let seq = append_fence(context, &mut appender).await?;
-    // The session that loads keys is opened before the round. If the database has lost rows before
-    // that, the round detects the loss. If the database loses rows later, this session ends, too.
+    // The session that loads keys is opened before the round. If the database lost rows before the
+    // session was opened, the round detects the loss. A later loss, in a failover or a crash of the
+    // database, also ends this session, and the term ends with it.
     let session = database.connect().await?;
     session.keep_node_connections().await?;
     context.rounds.wait().await?;

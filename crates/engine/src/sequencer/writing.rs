@@ -5,12 +5,12 @@
 //! * The tables are written in the order of the log. The transaction that writes a part of the log also
 //!   moves the position in table `progress` from the start of that part to its end. So each part is
 //!   written once, and a former sequencer cannot write after its successor has written.
-//! * Every server derives the same rows from a part of the log. Therefore a part whose transaction had
-//!   an unknown outcome is written again if the position has not moved.
-//! * If Citus distributes the tables, the nodes make the changes of a transaction visible at different times, beginning
-//!   with the position. A part is then written in two transactions: the first one locks the position and writes the
-//!   versions, and the second one moves the position after all nodes have confirmed the first one. A repetition of the
-//!   first transaction waits for the outcome of earlier attempts, because it writes the same rows.
+//! * Every server derives the same rows from a part of the log. Therefore it is safe to write a part again if the
+//!   outcome of its transaction is unknown and the position has not moved.
+//! * If Citus distributes the tables, the nodes make the changes of a transaction visible at different times, and the
+//!   position is visible first. A part is then written in two transactions: the first one locks the position and writes
+//!   the versions, and the second one moves the position after all nodes have confirmed the first one. A repetition of
+//!   the first transaction waits for the outcome of earlier attempts, because it writes the same rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -111,9 +111,9 @@ impl Writing {
         Ok(self.session.insert(session))
     }
 
-    /// Continues from the position in table `progress`, which has moved because an earlier attempt
-    /// succeeded or another server has written. Every server writes the same rows, so this server can
-    /// continue from any position.
+    /// Continues from the position in table `progress`, which may have moved because an earlier attempt succeeded or
+    /// another server wrote to the tables. Every server writes the same rows, so this server can continue from the
+    /// position that another server has reached.
     async fn follow_progress(&mut self) -> Result<(), EngineError> {
         let progress = self.session().await?.read_opt(Statement::ReadProgress, &[]).await?;
         let Some(progress) = progress else { return Ok(()) };
