@@ -1,12 +1,14 @@
 //! Access control when the headers of a call arrive: checks that the caller meets the requirement of the method
 //! (`methods`). `authorized` repeats the check when the message is decoded.
 //!
-//! The caller is stored in the request. If no caller is stored, authentication was off when the call arrived. Because
-//! it may have been turned on since, [`client_of`] reads the caller from the request's headers in this case.
+//! The caller is stored in the request. If no caller is stored, the method has no requirement, or authentication was
+//! off when the call arrived. Because authentication may have been turned on since, [`client_of`] then reads the caller
+//! from the request's headers.
 //!
 //! A caller without a token is identified as the user named in the connection's verified certificate, if
 //! `--client-cert-auth` requires certificates. etcd's gateway forwards its clients' calls over a connection with its
-//! own certificate, and marks them with a header. These calls have no user, even if a proxy forwards them.
+//! own certificate, and marks them with a header. A call with this header has no user unless it has a token, even if a
+//! proxy forwards it.
 
 use std::sync::Arc;
 

@@ -11,8 +11,8 @@
 //! # Not here
 //!
 //! The requirements of methods (`methods`, `guarded`). Request streams, whose services (`watch`, `keep_alive`) check
-//! each message. Requests whose permissions depend on the message (`Needs::Message`), which their services check.
-//! Requests that are checked when they are applied (`Needs::Judged`).
+//! each new watcher and each renewal. Requests whose permissions depend on the message (`Needs::Message`), which their
+//! services check. Requests that are checked when they are applied (`Needs::Judged`).
 
 use quorate_requests::access::{AccessControl, Client};
 use tonic::metadata::MetadataMap;

@@ -1,7 +1,7 @@
 //! Replies that are encoded while the client reads them.
 //!
 //! The gRPC library encodes a whole reply before it sends the first byte. A list of 100 MB would therefore occupy
-//! another 100 MB until its client has read all of it, even if the client reads slowly. Instead, a large reply is split
+//! another 100 MB until its client has read all of it, however slowly the client reads. Instead, a large reply is split
 //! into its records, which are slices of the store's data, and the few bytes between them. The transport receives one
 //! chunk at a time. The bytes on the wire are the same as with the gRPC library.
 //!
@@ -328,7 +328,8 @@ impl LargeReply {
     }
 
     fn gather(&mut self) -> Bytes {
-        // The last record of a chunk may exceed the chunk size, so the buffer has space for one more record.
+        // With its last record, a chunk may become longer than `CHUNK_BYTES`, so the buffer has space for one more
+        // record.
         let capacity = (CHUNK_BYTES + RECORD_APART_BYTES).min(self.unsent);
         let mut chunk = BytesMut::with_capacity(capacity);
         while chunk.len() < CHUNK_BYTES && self.apart.is_none() {

@@ -13,8 +13,8 @@
 //! decoding ([`take_in`]).
 //!
 //! The body of a unary call ends after its message, because grpc-go reads only one message. The call is answered even
-//! if its caller has not ended the request, and the library ignores further data. For calls with a response stream,
-//! grpc-go waits for the end of the request and refuses a second message.
+//! if its caller has not ended the request, and the library ignores further data. For calls with a single request
+//! message and a response stream, grpc-go waits for the end of the request and refuses a second message.
 
 use std::future::Future;
 use std::pin::Pin;

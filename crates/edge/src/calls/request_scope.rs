@@ -91,7 +91,7 @@ impl<'a> RequestScope<'a> {
         self.operation
     }
 
-    /// Ends the observation of a read.
+    /// Records a completed read: its duration, its trace, its log line if it was slow, and its statistics.
     pub(crate) fn end_read<R: Read>(
         self,
         request: &R,
@@ -109,7 +109,7 @@ impl<'a> RequestScope<'a> {
         self.leave_stats(|| request.stats(result.as_ref().ok().map(Reply::message)));
     }
 
-    /// Ends the observation of a write. The proposer has already recorded the duration of the write.
+    /// Records the statistics of a completed write. The proposer has already recorded the duration of the write.
     pub(crate) fn end_write(self, result: &Result<impl WriteResponse, Status>) {
         self.leave_stats(|| RequestStats::of_write(&self.entry, result.as_ref().ok()));
     }

@@ -262,7 +262,7 @@ impl<P: Probe> Endpoints<P> {
         reply::typed("application/json", text)
     }
 
-    /// Returns the variables of Go's `expvar` except its memory statistics.
+    /// Returns etcd's `expvar` variables, except the memory statistics of Go, and Quorate's own variables.
     fn vars(&self) -> Reply {
         let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let arguments: Vec<String> = self.arguments.iter().map(|word| reply::json(word)).collect();

@@ -1,7 +1,7 @@
 //! Converts the headers of an HTTP request to the metadata and the deadline of its gRPC call.
 //!
 //! `Grpc-Metadata-<name>` becomes the metadata `<name>`, `Authorization` is kept, and `Grpc-Timeout` sets the deadline.
-//! Other headers and the properties of the connection are not passed to the call.
+//! Other headers and the certificate of the connection are not passed to the call.
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@
 //!
 //! * The caller is the user that the request's token identifies. A request without a token has no user, even if its
 //!   connection has a certificate.
-//! * A call ends when its request ends.
+//! * A call is cancelled when the client of its HTTP request disconnects.
 //! * Buffered request data always counts against its limit. Large unary replies count against the limit on replies
 //!   until they are sent. Only one message of a response stream is buffered at a time.
 //!

@@ -177,8 +177,8 @@ fn to_message(json: &[u8], conversion: Conversion) -> Result<Bytes, Status> {
     fill_head(wire)
 }
 
-/// Reads the message of a unary call: the first value. Later values are ignored, and a body without values becomes an
-/// empty message.
+/// Reads the message of a call that has only one request message: the first value. Later values are ignored, and a body
+/// without values becomes an empty message.
 pub(super) async fn read_message(
     mut body: JsonBody,
     conversion: Conversion,

@@ -81,7 +81,7 @@ macro_rules! change {
     }};
 }
 
-/// Looks up users or roles.
+/// Reads users, roles, or the status of authentication.
 macro_rules! look_up {
     ($service:ident, $request:ident, $field:ident, $kind:ident) => {{
         let (client, message) = $request.into_parts();

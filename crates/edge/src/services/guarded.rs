@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * A method that is not listed here returns "unimplemented", because the library's servers are built only from
-//!   [`Guarded`] services.
+//! * A method that is not listed here returns "unimplemented", because the library's servers are built from [`Guarded`]
+//!   services. Only the health service, which has no requirements, is not guarded.
 //! * The requirement of a method is read from the table (`methods`) at compile time. Compilation fails if a method has
 //!   no entry.
 

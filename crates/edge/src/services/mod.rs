@@ -1,8 +1,7 @@
 //! The gRPC services, one per file. They convert messages into calls on the member's handles.
 //!
-//! The library calls `guarded`, which authorizes each request and passes it on. Locks and elections use
-//! `recipes`, on top of `kv` and `lease`. The streams of `watch` and `keep_alive` authorize each message
-//! themselves.
+//! The library calls `guarded`, which authorizes each request and passes it on. Locks and elections use `recipes`, on
+//! top of `kv` and `lease`. `watch` and `keep_alive` themselves authorize the messages of their streams.
 //!
 //! # Not here
 //!

@@ -3,8 +3,8 @@
 //! A contender for a name writes the key `name/<lease id in hex>`. The contender whose key was created first owns the
 //! name. Every other contender waits for the deletion of the key created just before its own, so a deletion wakes only
 //! one waiter. All steps are ordinary transactions, reads and watches of the caller: they use the caller's permissions,
-//! respect the quota, and are logged as in etcd. Contenders served by etcd members, and clients that run the recipe
-//! themselves, can therefore contend for the same name.
+//! respect the quota, and are logged as in etcd. The keys are also the same as in etcd, so contenders served by etcd
+//! members, and clients that run the recipe themselves, can contend for the same name.
 //!
 //! # Cost
 //!
@@ -453,7 +453,8 @@ impl Recipes {
 }
 
 /// Converts a failure in the same way as the client inside etcd's server, which runs the recipes there: the code
-/// becomes Unknown, except for codes of the call itself and codes that direct a client to another member.
+/// becomes Unknown, except for the codes of a cancelled call and of an exceeded deadline, and for errors that direct a
+/// client to another member.
 pub(crate) fn as_client_error(failure: Status) -> Status {
     let keeps_code = match failure.code() {
         Code::Cancelled | Code::DeadlineExceeded => true,

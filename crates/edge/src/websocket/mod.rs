@@ -18,7 +18,7 @@
 //!
 //! # Not here
 //!
-//! The call and its permissions (`gateway`), hosts and origins (`http`), the protocol upgrade (`net::listen`).
+//! The call and its permissions (`json_gateway`), hosts and origins (`http`), the protocol upgrade (`net::listen`).
 //! WebSocket extensions are not supported. The server sends no pings, because TCP keep-alive detects lost clients, as
 //! in etcd.
 
