@@ -471,7 +471,8 @@ impl<S: Storage> Raft<S> {
     pub(crate) fn draw_election_timeout(&mut self) {
         let base = self.config.election_tick;
         let jitter = self.random.below(u64::from(base));
-        let jitter = u32::try_from(jitter).expect("a remainder is less than its divisor");
+        let jitter =
+            u32::try_from(jitter).expect("`below(base)` is less than `base`, which is a u32");
         self.election_timeout = base + jitter;
     }
 }
