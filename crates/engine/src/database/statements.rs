@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn other_statements_do_not_depend_on_whether_the_tables_are_distributed() {
+    fn statements_that_do_not_read_at_a_revision_are_the_same_for_local_and_distributed_tables() {
         for statement in [Statement::AddVersions, Statement::ReadGarbage, Statement::Records] {
             assert_eq!(
                 statement.text("s", Tables::Local),
