@@ -11,7 +11,7 @@
 //! | one key | 1, or none if the key is in the tail | 1 |
 //! | page of a range, in key order | 1 | the limit |
 //! | range with filters or another sort order | 1 | the range |
-//! | count of a range, also for a page | 1 or 2, or none if the count is known ([`Counts`]) | the range, or parts of two spans after the first count ([`spans`](crate::spans)) |
+//! | count of a range, also for a page | none if the count is known ([`Counts`]), otherwise up to 4 | see `spans` |
 //!
 //! # Invariants
 //!
@@ -282,8 +282,8 @@ impl TableReader {
         Ok(row.get::<_, i64>(0) + i64::try_from(live).unwrap_or(i64::MAX))
     }
 
-    /// Counts the keys of a part of the keyspace by its spans, and with the database outside of these spans. Those
-    /// parts are then divided into spans, too.
+    /// Counts the keys of a part of the keyspace: adds the counts of the spans within it and, for each gap between
+    /// these spans, the count from the database. The gaps are then divided into spans, too.
     async fn count_by_spans(
         &self,
         part: &Part,

@@ -1,16 +1,20 @@
 //! Counts of the keys in spans of the keyspace, so that the database does not visit all keys of a range to count them.
 //!
-//! The first count of a range divides the range into spans of [`SPAN_KEYS`] keys, in steps of at most
-//! [`DIVIDED_KEYS_MAX`] keys, so that even a count that exceeds its time limit makes later counts quicker. Afterwards, each change in the log
-//! updates the count of its span. The count of any other range is then the sum of the spans within that range, and the
-//! database counts only the keys at its two ends that are in part of a span.
+//! The first count of a range divides the range into spans of [`SPAN_KEYS`] keys. Afterwards, each change in the log
+//! updates the count of its span. To count any range in the divided part of the keyspace, the server then adds the
+//! counts of the spans within that range. The database counts only the keys at the two ends of the range, where a span
+//! is partly outside of the range.
+//!
+//! One statement divides at most [`DIVIDED_KEYS_MAX`] keys. Therefore a count of a very large range that exceeds its
+//! time limit leaves spans behind, and the next count continues where it ended.
 //!
 //! # Invariants
 //!
 //! * Spans do not overlap. The keyspace may have parts without spans.
 //! * The count of each span is its number of live keys at the newest revision of the tail, which owns the spans.
-//! * There are at most [`SPANS_MAX`] spans, with at most [`BOUNDS_BYTES_MAX`] bytes of keys, and each has at most
-//!   [`SPAN_KEYS_MAX`] keys. A span that grows larger is forgotten. The next count of a range around it divides it again.
+//! * There are at most [`SPANS_MAX`] spans, whose first keys have at most [`BOUNDS_BYTES_MAX`] bytes in total, and each
+//!   span has at most [`SPAN_KEYS_MAX`] keys. A span that grows larger is forgotten. The next count of a range that
+//!   contains this part of the keyspace divides the part again.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -35,7 +39,7 @@ const SPANS_MAX: usize = 1 << 16;
 /// The maximum total length of the first keys of all spans.
 const BOUNDS_BYTES_MAX: usize = 16 << 20;
 
-/// The maximum number of parts of a range that the database counts separately.
+/// The maximum number of gaps between the spans of a range that the database counts separately.
 const GAPS_MAX: usize = 16;
 
 /// The spans of one server.
@@ -162,7 +166,8 @@ impl Spans {
         }
     }
 
-    /// Returns the number of keys in the spans within a part of the keyspace, and the parts outside of these spans.
+    /// Returns the number of keys in the spans within a part of the keyspace, and the gaps between these spans. If
+    /// there are more than [`GAPS_MAX`] gaps, returns 0 and the whole part as the only gap.
     pub(crate) fn within(&self, part: &Part) -> (i64, Vec<Part>) {
         let (mut count, mut gaps, mut start) = (0, Vec::new(), part.start.clone());
         for (first, span) in self.spans.range::<[u8], _>(from(&part.start)) {

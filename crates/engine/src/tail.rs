@@ -222,9 +222,9 @@ impl Tail {
         Some(batches.iter().map(|batch| batch.count_change(range, after, up_to)).sum())
     }
 
-    /// Returns the number of keys in the spans within a part of the keyspace at `revision`, and the parts
-    /// outside of these spans ([`Spans::within`]). Without the changes since this revision, nothing is known
-    /// about the spans at this revision.
+    /// Returns the number of keys in the spans within a part of the keyspace at `revision`, and the gaps between these
+    /// spans ([`Spans::within`]). If the tail does not contain all later changes, returns 0 and the whole part as the
+    /// only gap.
     pub(crate) fn spanned(&self, part: &Part, revision: i64, restarts: u64) -> (i64, Vec<Part>) {
         let (count, gaps, later) = {
             let inner = self.inner.read();

@@ -75,9 +75,9 @@ pub(crate) enum Statement {
     },
     /// Counts the keys of a range that are live at a revision, except the given keys, and reads the compacted revision.
     CountAt(End),
-    /// Reads the position and the key of every `$5`th of the first `$6` keys of a range that are live at a
-    /// revision, except the given keys. The first and the last of these keys are always read. The position of
-    /// the last key is their number.
+    /// Numbers the first `$6` keys of a range that are live at a revision, except the given keys, from 1 in key order.
+    /// Reads every `$5`th of these keys, beginning with the first one, and the last one, each with its number. Also
+    /// reads the compacted revision.
     DivideAt(End),
     /// Reads the compacted revision.
     Compacted,

@@ -122,8 +122,8 @@ async fn interrupted_writes_to_the_tables_are_retried() {
         for action in [Action::CutBefore, Action::CutAfter, Action::Conflict] {
             let proxy = Proxy::start(postgres.port()).await;
             let engine = start_one(&postgres.url_through(proxy.port, "tables_x")).await;
-            // In a Citus database, a part is written in two transactions, and the first one is repeated if
-            // the second one fails.
+            // In a Citus database, a part is written in two transactions, and the first one is repeated if the second
+            // one fails. If every second commit failed, no part would ever be written.
             proxy.set_faults(vec![Fault { text, action, period: 3 }]);
             for number in 0..10 {
                 put_at(&engine, &format!("t{number}"), "v").await;

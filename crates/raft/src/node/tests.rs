@@ -117,7 +117,8 @@ fn proposals_of_a_batch_share_one_message_per_follower() {
 
 #[test]
 fn a_restarted_member_continues_from_the_applied_index() {
-    // The state machine has applied index 12, which is beyond both the snapshot at index 10 and the saved commit index.
+    // The state machine has applied everything up to the saved commit index, 12, which is beyond the snapshot at index
+    // 10.
     let mut storage = storage(&[1, 2, 3]);
     storage.append((11..=14).map(|index| entry(1, index)));
     storage.set_hard_state(HardState { term: Term(1), vote: 2, commit: LogIndex(12) });
