@@ -132,7 +132,7 @@ pub(crate) async fn snapshot(context: &TermContext, path: &Path) -> Result<Backe
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let mut options = Options::default();
     options.no_sync = true;
-    let backend = Backend::open(&disk, path, options).map_err(EngineError::from)?;
+    let backend = Backend::open(&disk, path, options).map_err(|fault| unwritten(&fault))?;
     let mut batch = first_batch(&frozen.start);
     frozen
         .for_each_record(frozen.start.position.revision, async |key, stored, _| {
@@ -169,5 +169,9 @@ fn first_batch(start: &Start) -> Batch {
 async fn commit(backend: &Backend, batch: Batch) -> Result<(), EngineError> {
     let backend = backend.clone();
     let committed = tokio::task::spawn_blocking(move || backend.commit(&batch).map(drop)).await;
-    committed.map_err(|panic| EngineError::Content(panic.to_string()))?.map_err(EngineError::from)
+    committed.map_err(|panic| unwritten(&panic))?.map_err(|fault| unwritten(&fault))
+}
+
+fn unwritten(fault: &dyn std::fmt::Display) -> EngineError {
+    EngineError::Failed(format!("failed to write the snapshot file: {fault}"))
 }

@@ -54,8 +54,8 @@ pub enum EngineError {
         /// Maximum length in bytes.
         bytes_max: usize,
     },
-    /// The request cannot be decoded.
-    #[error("the request cannot be decoded: {0}")]
+    /// The request is malformed.
+    #[error("the request is malformed: {0}")]
     Malformed(String),
     /// The database failed.
     #[error(transparent)]
@@ -63,6 +63,10 @@ pub enum EngineError {
     /// The content of the database is invalid.
     #[error("the content of the database is invalid: {0}")]
     Content(String),
+    /// The engine has failed for another reason, which the text names. Also the reason why the
+    /// sequencer on another server has failed.
+    #[error("{0}")]
+    Failed(String),
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopped,

@@ -52,9 +52,10 @@ pub async fn import(
     file: &Backend,
 ) -> Result<Imported, EngineError> {
     let database = Database::new(database)?;
-    let (store, _) = Store::recover(file, StoreOptions::default())?;
+    let (store, _) =
+        Store::recover(file, StoreOptions::default()).map_err(|fault| unread(&fault))?;
     let view = store.reader().view();
-    let rows = Rows::of_file(&file.read())?;
+    let rows = Rows::of_file(&file.read()).map_err(|fault| unread(&fault))?;
     check_lengths(&view, &rows)?;
     database.begin_import(new_cluster_id.cast_signed()).await?;
     let session = database.connect().await?;
@@ -92,8 +93,12 @@ fn check_lengths(view: &View, rows: &Rows) -> Result<(), EngineError> {
 fn page(view: &View, key: Bytes, keys_only: bool) -> Result<Vec<KeyValue>, EngineError> {
     let range_end = Bytes::from_static(&[0]);
     let query = RangeQuery { key, range_end, limit: PART_KEYS, keys_only, ..RangeQuery::default() };
-    let page = view.range(&query).map_err(|error| EngineError::Content(error.to_string()))?;
+    let page = view.range(&query).map_err(|error| unread(&error))?;
     Ok(page.kvs)
+}
+
+fn unread(fault: &dyn std::fmt::Display) -> EngineError {
+    EngineError::Failed(format!("failed to read the snapshot file: {fault}"))
 }
 
 fn after(key: &[u8]) -> Bytes {

@@ -168,6 +168,7 @@ impl Reply {
             EngineError::KeyTooLong { .. } => Trouble::KeyTooLong,
             EngineError::Database(_)
             | EngineError::Content(_)
+            | EngineError::Failed(_)
             | EngineError::Thread(_)
             | EngineError::Random(_) => Trouble::Other,
         };
@@ -189,7 +190,7 @@ impl Reply {
             1 => Some(EngineError::SequencerChanged),
             3 => Some(EngineError::TooManyRequests),
             4 => Some(EngineError::Malformed(text())),
-            5 => Some(EngineError::Content(text())),
+            5 => Some(EngineError::Failed(text())),
             7 => {
                 let [bytes, bytes_max] = self.excess();
                 Some(EngineError::TooLarge { bytes, bytes_max })

@@ -258,9 +258,9 @@ impl Ending {
     fn of_task(ended: Option<Result<Result<(), EngineError>, JoinError>>) -> Self {
         match ended {
             Some(Ok(Err(error))) => error.into(),
-            Some(Err(panic)) => Self::Failed(EngineError::Content(format!(
-                "a sequencer task has panicked: {panic}"
-            ))),
+            Some(Err(panic)) => {
+                Self::Failed(EngineError::Failed(format!("a sequencer task has panicked: {panic}")))
+            }
             Some(Ok(Ok(()))) | None => Self::Replaced,
         }
     }

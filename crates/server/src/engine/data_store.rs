@@ -184,6 +184,7 @@ fn request_error(error: EngineError) -> RequestError {
         EngineError::Database(fault) => RequestError::Database(fault.to_string().into()),
         error @ (EngineError::Malformed(_)
         | EngineError::Content(_)
+        | EngineError::Failed(_)
         | EngineError::Thread(_)
         | EngineError::Random(_)) => RequestError::Fault(error.to_string().into()),
     }
