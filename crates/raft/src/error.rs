@@ -79,7 +79,7 @@ pub enum StepError {
     #[error("raft: cannot step as peer not found")]
     PeerNotFound,
     /// The message lacks its sender or its term, or claims to come from this member itself.
-    #[error("{kind} from {from:x} at term {term} has no valid sender or term")]
+    #[error("{kind} from {from:x} at term {term}: the sender or the term is invalid")]
     Sender {
         /// The message's kind.
         kind: MessageKind,
