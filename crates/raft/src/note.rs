@@ -1,8 +1,9 @@
 //! Notes: the core's log lines for operators.
 //!
 //! The core does no IO, so a log line is a value that the application collects with
-//! [`Node::take_notes`](crate::Node::take_notes) and logs. The texts are etcd's, because operators'
-//! runbooks and saved searches contain them. The core's behaviour never depends on notes.
+//! [`Node::take_notes`](crate::Node::take_notes) and logs. Where etcd logs the same event, the text
+//! is etcd's, because operators' runbooks and saved searches contain it. The core's behaviour never
+//! depends on notes.
 
 /// The severity of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

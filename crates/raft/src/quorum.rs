@@ -17,8 +17,8 @@
 //!
 //! # Tests
 //!
-//! `tests/` runs external scenario files (`quorum/*.txt`) and a property test that compares the results with a naive
-//! count.
+//! `tests/` runs scenario files (`quorum/*.txt`) of etcd's library and of this crate, and a property test that compares
+//! the results with a naive count.
 
 use std::collections::BTreeSet;
 use std::fmt;

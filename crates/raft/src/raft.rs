@@ -271,8 +271,8 @@ impl<S: Storage> Raft<S> {
             {
                 self.send(Message::new(MessageKind::AppendResponse, message.from));
             }
-            // A candidate with a lower term also needs the current term. Without pre-votes, members that do not know
-            // the candidate would never send it a term, and the candidate would reach their term only by chance.
+            // A candidate with a lower term also needs the current term. Members that do not know the candidate send it
+            // no other message, so without this response, it would reach their term only after many elections.
             Body::VoteRequest(request) => self.reject_vote(request),
             Body::Request(_)
             | Body::Replication(_)

@@ -15,8 +15,8 @@
 //!
 //! # Tests
 //!
-//! `tests/` runs external scenario files (`confchange/*.txt`) and a property test which checks that several changes in
-//! one joint step have the same result as the same changes made one by one.
+//! `tests/` runs scenario files (`confchange/*.txt`) of etcd's library and of this crate, and a property test which
+//! checks that several changes in one joint step have the same result as the same changes made one by one.
 
 use std::collections::BTreeSet;
 
