@@ -11,9 +11,9 @@
 //!
 //! # Invariants
 //!
-//! * A remembered count is the number of live keys at one revision. The keyspace at that revision never
-//!   changes, unless the database loses committed changes. In that case, the replica restarts, and
-//!   earlier counts are no longer used.
+//! * A remembered count is the number of keys in a range that are live at one revision. The keyspace at that revision
+//!   never changes, unless the database loses committed changes. In that case, the replica restarts, and earlier counts
+//!   are no longer used.
 //! * At most [`COUNTS_MAX`] counts of ranges and as many counts of continued lists are remembered, each for a range
 //!   whose start and end have at most [`BOUNDS_BYTES_MAX`] bytes in total. If there are more counts, the oldest one is
 //!   dropped.

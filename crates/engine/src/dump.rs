@@ -8,9 +8,8 @@
 //! # Invariants
 //!
 //! * A snapshot contains all changes up to one batch, and no changes of later batches.
-//! * If Citus distributes the tables, the transaction sees the nodes at different times, so a compaction
-//!   may remove versions from a node before they are read. In this case, the operation fails, and can be
-//!   repeated.
+//! * If Citus distributes the tables, the transaction sees the state of each node at a different time, so a compaction
+//!   may remove versions from a node before they are read. In this case, the operation fails, and can be repeated.
 
 use std::path::Path;
 use std::pin::pin;

@@ -89,7 +89,8 @@ pub(crate) struct Holder {
 /// The role of the sequencer, as this server sees it.
 #[derive(Debug)]
 pub(crate) struct Role {
-    /// The term in which this server is the sequencer, from the time at which it accepts requests until it ends.
+    /// The term in which this server is the sequencer, from the time at which the term accepts requests until the term
+    /// ends.
     pub(crate) term: watch::Sender<Option<SequencerHandle>>,
     pub(crate) holder: watch::Sender<Holder>,
     servers: Mutex<Vec<ServerRow>>,

@@ -1,4 +1,5 @@
-//! Counts of the keys in spans of the keyspace, so that the database does not visit all keys of a range to count them.
+//! Remembers the number of keys in spans of the keyspace, so that the database need not visit all keys of a range to
+//! count them.
 //!
 //! The first count of a range divides the range into spans of [`SPAN_KEYS`] keys. Afterwards, each change in the log
 //! updates the count of its span. To count any range in the divided part of the keyspace, the server then adds the

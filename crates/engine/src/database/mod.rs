@@ -261,9 +261,9 @@ impl Database {
         Ok(Lent { session, database: self, _permit: permit })
     }
 
-    /// Executes a read-only statement on a borrowed session. If the statement fails with a transient
-    /// fault, it is repeated once. After a lost connection, all idle sessions are closed first, because
-    /// their connections may also have been closed long ago.
+    /// Executes a read-only statement on a borrowed session. If the statement fails with a transient fault, it is
+    /// repeated once. After a lost connection, all idle sessions are closed first, because their connections have
+    /// probably been lost, too.
     pub(crate) async fn query(
         &self,
         statement: Statement,

@@ -111,8 +111,8 @@ pub(crate) enum Statement {
     Notify,
     /// Returns whether a compaction has not removed all of its garbage yet.
     HasGarbage,
-    /// Reads all records up to a revision, in revision order. The last column is true if the record is
-    /// the visible change of its key at that revision.
+    /// Reads all records up to a revision, in revision order. The last column is true if the record is the version of
+    /// its key that is visible at that revision.
     Records,
     /// Returns whether any key is visible at a revision.
     IsAnyVisible,
@@ -422,8 +422,8 @@ struct LogPart {
     extra: &'static str,
 }
 
-/// Returns the text of a statement that reads batches until their contents reach [`LOG_READ_BYTES`]. The last column is
-/// the total length of the contents up to and including this batch.
+/// Returns the text of a statement that reads batches until their contents reach [`LOG_READ_BYTES`]. The last column of
+/// a row is the total length of the contents up to and including the batch in that row.
 fn part_of_log(part: &LogPart) -> String {
     let LogPart { batch, condition, order, limit, extra } = part;
     format!(

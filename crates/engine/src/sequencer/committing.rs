@@ -136,7 +136,8 @@ impl Appender {
 }
 
 /// Waits until the synchronous standbys have received everything that was committed before this call. Every write waits
-/// for the same standbys, so the function repeats a write that changes no values until the database sends no warning.
+/// for the same standbys. The function therefore executes a write that changes no values, and repeats this write until
+/// the database sends no warning.
 async fn wait_for_standbys(session: &Session) -> Result<(), DatabaseFault> {
     loop {
         session.execute(Statement::CountRemoved, &[&0_i64, &0_i64]).await?;

@@ -8,9 +8,9 @@
 //! * Every server derives the same rows from a part of the log. Therefore it is safe to write a part again if the
 //!   outcome of its transaction is unknown and the position has not moved.
 //! * If Citus distributes the tables, the nodes make the changes of a transaction visible at different times, and the
-//!   position is visible first. A part is then written in two transactions: the first one locks the position and writes
-//!   the versions, and the second one moves the position after all nodes have confirmed the first one. A repetition of
-//!   the first transaction waits for the outcome of earlier attempts, because it writes the same rows.
+//!   position is visible first. In this case, a part is written in two transactions: the first one locks the position
+//!   and writes the versions, and the second one moves the position after all nodes have confirmed the first one. A
+//!   repetition of the first transaction waits for the outcome of earlier attempts, because it writes the same rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
