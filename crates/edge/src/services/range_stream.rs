@@ -1,8 +1,8 @@
 //! RangeStream: answers a range in chunks of roughly equal size.
 //!
-//! Each chunk is read when the transport requests it. It starts after the last key of the previous chunk, and is read
-//! at the revision of the first chunk. Only the last key is kept between chunks. The last chunk contains the fields of
-//! a Range response for the whole range.
+//! The first chunk is read when the call begins. Each later chunk is read when the transport requests it. It starts
+//! after the last key of the previous chunk, and is read at the revision of the first chunk. Only the last key is kept
+//! between chunks. The last chunk contains the fields of a Range response for the whole range.
 //!
 //! Chunks are in key order. If the client requests another sort target, only the records within each chunk are sorted
 //! by it, in ascending order, as in etcd.

@@ -8,9 +8,10 @@
 //!
 //! # Cost
 //!
-//! A waiter is a call in progress with one watcher. It needs no thread and no timer. The number of waiters is limited
-//! (`admission::WAITER_BYTES_MAX`). A waiter first reads the keys before its own from this member only. This local read
-//! is sufficient, because the waiter's own key was already applied here and the watcher receives later deletions.
+//! A waiter is a call in progress with one watcher. It needs no thread and no timer. The memory of all waiters, and
+//! thereby their number, is limited (`admission::WAITER_BYTES_MAX`). A waiter first reads the keys before its own from
+//! this member only. This local read is sufficient, because the waiter's own key was already applied here and the
+//! watcher receives later deletions.
 //!
 //! # Failures
 //!
