@@ -15,7 +15,7 @@ use quorate_api::record::KeyValue;
 use quorate_state::backend::{Backend, Batch, BatchChange, Rows};
 use quorate_state::lease::LeaseRecord;
 use quorate_state::mvcc::{RangeQuery, Store, StoreOptions, View};
-use quorate_state::schema::{Bucket, RecordKey, Revision, meta};
+use quorate_state::schema::{Bucket, RecordKey, meta};
 
 use crate::batch::{Draft, Record, number_of};
 use crate::database::{Database, DatabaseFault, Session, Statement};
@@ -109,7 +109,8 @@ async fn import_keys(session: &Session, view: &View) -> Result<Keys, EngineError
     let mut keys = Keys::default();
     let mut next = Bytes::from_static(FIRST_KEY);
     loop {
-        let records: Vec<Record> = page(view, next, false)?.iter().map(record_of).collect();
+        let page = page(view, next, false)?;
+        let records = page.iter().map(|kv| record_of(view, kv)).collect::<Result<Vec<_>, _>>()?;
         let Some(last) = records.last() else { return Ok(keys) };
         next = after(&last.key);
         keys.count += records.len() as u64;
@@ -121,15 +122,14 @@ async fn import_keys(session: &Session, view: &View) -> Result<Keys, EngineError
     }
 }
 
-/// Returns the record of an imported key. Its sub revision is 0, because the view of the snapshot
-/// does not return sub revisions.
-fn record_of(kv: &KeyValue) -> Record {
-    let fields = kv.fields();
-    let revision = Revision::new(fields.mod_revision, 0);
+/// Returns the record of an imported key. The record has the same revision as in the snapshot, including the sub revision,
+/// which distinguishes the keys that one transaction has written.
+fn record_of(view: &View, kv: &KeyValue) -> Result<Record, EngineError> {
+    let key = Bytes::copy_from_slice(kv.key());
+    let modified = view.snapshot().version_at(&key, view.current_revision());
+    let revision = modified.ok_or_else(|| unread(&"a listed key has no revision"))?;
     let at = RecordKey { revision, tombstone: false };
-    let record = Bytes::copy_from_slice(kv.encoded());
-    let key = Bytes::copy_from_slice(fields.key);
-    Record { at, key, record }
+    Ok(Record { at, key, record: Bytes::copy_from_slice(kv.encoded()) })
 }
 
 /// Returns the row of a lease without the remaining lifetime that a member has checkpointed. The engine

@@ -453,6 +453,7 @@ async fn a_snapshot_is_imported_into_an_empty_keyspace() {
         put_at(&source, &format!("k{}", number % 10), &number.to_string()).await;
     }
     propose(&source, delete("k3", b"")).await.unwrap();
+    create(&source, &["pair0".to_owned(), "pair1".to_owned()]).await;
     let dir = tempfile::tempdir().unwrap();
     let snapshot = source.snapshot(&dir.path().join("db")).await.unwrap();
     let before = read(&source, &range_of("a", ALL)).await.unwrap();
@@ -460,12 +461,17 @@ async fn a_snapshot_is_imported_into_an_empty_keyspace() {
     let url = postgres.url("import_to");
     let target = || options(&url, 1).database;
     let imported = quorate_engine::import(target(), 5, &snapshot).await.unwrap();
-    assert_eq!((imported.keys, imported.revision), (10, before.revision));
+    assert_eq!((imported.keys, imported.revision), (12, before.revision));
     let again = quorate_engine::import(target(), 5, &snapshot).await.unwrap_err();
     assert!(again.to_string().contains("not empty"), "{again}");
     let engine = start_one(&url).await;
     let after = read(&engine, &range_of("a", ALL)).await.unwrap();
     assert_eq!(after, before);
+    // A snapshot of the imported keyspace contains both keys that one transaction created.
+    let copy = engine.snapshot(&dir.path().join("copy")).await.unwrap();
+    let imported =
+        quorate_engine::import(options(&postgres.url("import_copy"), 1).database, 5, &copy);
+    assert_eq!(imported.await.unwrap().keys, 12);
     let keys = engine.published().leases.keys(LeaseId(7)).unwrap();
     assert_eq!(keys.iter().map(|key| &key[..]).collect::<Vec<_>>(), [b"leased"]);
     assert_eq!(put_at(&engine, "k3", "new").await, before.revision + 1);
@@ -488,7 +494,7 @@ async fn a_snapshot_is_imported_into_an_empty_keyspace() {
     let later = source.snapshot(&dir.path().join("later")).await.unwrap();
     let before = read(&source, &range_of("a", ALL)).await.unwrap();
     let imported = quorate_engine::import(target(), 5, &later).await.unwrap();
-    assert_eq!((imported.keys, imported.revision), (9, before.revision));
+    assert_eq!((imported.keys, imported.revision), (11, before.revision));
     let engine = start_one(&url).await;
     assert_eq!(read(&engine, &range_of("a", ALL)).await.unwrap(), before);
     engine.stop().await;
