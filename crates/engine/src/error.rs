@@ -60,6 +60,9 @@ pub enum EngineError {
     /// The database failed.
     #[error(transparent)]
     Database(#[from] DatabaseFault),
+    /// The database failed while the sequencer on another server used it.
+    #[error("{0}")]
+    DatabaseOfSequencer(String),
     /// The content of the database is invalid.
     #[error("the content of the database is invalid: {0}")]
     Content(String),

@@ -123,6 +123,7 @@ pub(crate) enum Trouble {
     Other = 5,
     KeyTooLong = 6,
     TooLarge = 7,
+    Database = 8,
 }
 
 impl Reply {
@@ -166,8 +167,8 @@ impl Reply {
             EngineError::Malformed(_) => Trouble::Malformed,
             EngineError::TooLarge { .. } => Trouble::TooLarge,
             EngineError::KeyTooLong { .. } => Trouble::KeyTooLong,
-            EngineError::Database(_)
-            | EngineError::Content(_)
+            EngineError::Database(_) | EngineError::DatabaseOfSequencer(_) => Trouble::Database,
+            EngineError::Content(_)
             | EngineError::Failed(_)
             | EngineError::Thread(_)
             | EngineError::Random(_) => Trouble::Other,
@@ -191,6 +192,7 @@ impl Reply {
             3 => Some(EngineError::TooManyRequests),
             4 => Some(EngineError::Malformed(text())),
             5 => Some(EngineError::Failed(text())),
+            8 => Some(EngineError::DatabaseOfSequencer(text())),
             7 => {
                 let [bytes, bytes_max] = self.excess();
                 Some(EngineError::TooLarge { bytes, bytes_max })
@@ -380,6 +382,7 @@ fn refusal_of(number: u32) -> Option<Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::database::DatabaseFault;
 
     fn transferred(outcome: Outcome) -> Outcome {
         let bytes = Reply::of_outcome(outcome).encode_bytes();
@@ -422,6 +425,14 @@ mod tests {
             let expected = error.to_string();
             assert_eq!(transferred(Err(error)).unwrap_err().to_string(), expected);
         }
+    }
+
+    #[test]
+    fn a_database_fault_of_the_sequencer_is_reported_as_a_database_fault() {
+        let fault = DatabaseFault::Unread("the log table could not be read");
+        let expected = fault.to_string();
+        let error = transferred(Err(fault.into())).unwrap_err();
+        assert!(matches!(error, EngineError::DatabaseOfSequencer(text) if text == expected));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(crate) struct Browser {
     /// Folder in which the browser saves downloads.
     downloads: tempfile::TempDir,
     /// Folder for the temporary files of the driver and the browser, which do not remove all of them.
-    temporary: tempfile::TempDir,
+    _temporary: tempfile::TempDir,
 }
 
 impl Browser {
@@ -62,8 +62,14 @@ impl Browser {
             .map_or_else(|| std::env::temp_dir().join("quorate-screenshots"), PathBuf::from);
         std::fs::create_dir_all(&pictures).unwrap();
         let downloads = tempfile::tempdir().unwrap();
-        let mut browser =
-            Self { driver: child, port, session: String::new(), pictures, downloads, temporary };
+        let mut browser = Self {
+            driver: child,
+            port,
+            session: String::new(),
+            pictures,
+            downloads,
+            _temporary: temporary,
+        };
         let start = Instant::now();
         while std::net::TcpStream::connect(("127.0.0.1", browser.port.number())).is_err() {
             assert!(start.elapsed() < DEADLINE, "the driver did not start within {DEADLINE:?}");

@@ -182,6 +182,7 @@ fn request_error(error: EngineError) -> RequestError {
         }
         EngineError::Stopped => RequestError::Stopped,
         EngineError::Database(fault) => RequestError::Database(fault.to_string().into()),
+        EngineError::DatabaseOfSequencer(text) => RequestError::Database(text.into()),
         error @ (EngineError::Malformed(_)
         | EngineError::Content(_)
         | EngineError::Failed(_)
