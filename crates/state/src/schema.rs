@@ -292,7 +292,7 @@ mod tests {
     fn the_format_page_describes_the_encoding_of_a_revision() {
         let text = FORMAT.split_whitespace().collect::<Vec<_>>().join(" ");
         let revision =
-            format!("A revision has {} bytes: `main i64 | _ | sub i64`.", Revision::ENCODED_LEN);
+            format!("A revision takes {} bytes: `main i64 | _ | sub i64`.", Revision::ENCODED_LEN);
         assert!(text.contains(&revision), "{revision}");
         let mark = char::from(RecordKey::TOMBSTONE_MARK);
         assert!(text.contains(&format!("revision; `{mark}` after it for a deletion")));

@@ -94,9 +94,9 @@ fn the_documented_limits_match_the_engine() {
     assert_says(&format!("(a power of two from {least} to {most} KiB, "));
     let options = Options::default();
     assert_says(&format!("{} for new files)", options.page_bytes_new));
-    assert_says(&format!("Keys have 1 to {} bytes", grouped(KEY_BYTES_MAX as u64)));
+    assert_says(&format!("Keys are 1 to {} bytes long", grouped(KEY_BYTES_MAX as u64)));
     assert_eq!(VALUE_BYTES_MAX, (1 << 31) - 2);
-    assert_says("values have up to 2^31 - 2 bytes.");
+    assert_says("values are up to 2^31 - 2 bytes long.");
     assert_says(&format!("never: id {:X}", NO_FREELIST.0));
     assert_says(&format!("up to {GROUP_PAGES_MAX} pages where that packs"));
     assert_says(&format!("by {} MiB or by an eighth", options.growth_bytes >> 20));
