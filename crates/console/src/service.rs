@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ALLOW, HeaderName, HeaderValue};
 use http::{Request, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use quorate_client::credentials::{Token, token};
 use quorate_net::listen::{
     Activity, Ends, EndsWithClient, Http1Service, Http2Service, IncomingBody,
@@ -210,9 +210,12 @@ where
 {
     match tokio::time::timeout(BODY_TIME_MAX, Limited::new(body, BODY_BYTES_MAX).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(_)) => {
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
             let text = format!("the body of a request must not exceed {BODY_BYTES_MAX} bytes");
             Err(Refusal::new(Kind::TooLarge, text))
+        }
+        Ok(Err(error)) => {
+            Err(Refusal::bad_request(format!("the request body could not be read: {error}")))
         }
         Err(_) => Err(Refusal::bad_request("the request body did not arrive in time")),
     }
@@ -276,6 +279,9 @@ impl Http2Service for NoHttp2 {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
     use http_body_util::Full;
 
     use super::*;
@@ -313,5 +319,27 @@ mod tests {
         assert_eq!(read(body(BODY_BYTES_MAX)).await.unwrap().len(), BODY_BYTES_MAX);
         let refused = read(body(BODY_BYTES_MAX + 1)).await.unwrap_err();
         assert_eq!(refused.kind, Kind::TooLarge);
+    }
+
+    /// A body whose connection is lost.
+    struct Lost;
+
+    impl http_body::Body for Lost {
+        type Data = Bytes;
+        type Error = std::io::Error;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<http_body::Frame<Bytes>, std::io::Error>>> {
+            Poll::Ready(Some(Err(std::io::ErrorKind::ConnectionReset.into())))
+        }
+    }
+
+    #[tokio::test]
+    async fn an_incomplete_body_is_not_reported_as_too_long() {
+        let refused = read(Lost).await.unwrap_err();
+        assert_eq!(refused.kind, Kind::BadRequest);
+        assert!(refused.message.contains("connection reset"), "{}", refused.message);
     }
 }
