@@ -31,7 +31,7 @@ pub enum Event {
     /// Requests to add to the log, in order.
     Propose(Vec<Proposal>),
     /// The clients no longer wait for the proposals with these ids, which are in ascending order.
-    /// Proposals that still wait for a leader are dropped.
+    /// Those that are still waiting for a leader are dropped.
     Withdraw(Vec<u64>),
     /// A membership change to add to the log.
     ProposeConfChange {

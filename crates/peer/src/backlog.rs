@@ -43,8 +43,8 @@ impl Backlog {
         WAITING_BYTES_MAX - self.free_bytes.available_permits()
     }
 
-    /// Waits until there is space for messages of this many received bytes. A batch larger than the limit takes all the
-    /// space.
+    /// Waits until there is space for these messages, which took up `bytes` bytes when they were received. A batch
+    /// larger than the limit takes all the space.
     pub(crate) async fn admit(&self, messages: Vec<Message>, bytes: usize) -> Received {
         let wanted = u32::try_from(bytes.min(WAITING_BYTES_MAX)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.free_bytes).acquire_many_owned(wanted).await;

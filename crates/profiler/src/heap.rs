@@ -145,7 +145,7 @@ impl Heap {
     }
 }
 
-/// The value type that readers show by default.
+/// The value type that pprof tools show by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeapView {
     /// Memory in use.

@@ -112,7 +112,7 @@ async fn a_member_runs_in_the_root_alone(kind: Kind) {
     let root = unpacked.path();
     let tried = within(root, "/usr/local/bin/etcd").arg("--version").output();
     if !tried.as_ref().is_ok_and(|tried| tried.status.success()) {
-        // If `chroot` fails even for the user root, the cause is not a missing privilege.
+        // If `chroot` fails even as root, missing privileges are not the reason.
         assert!(!is_root(), "{tried:?}");
         return skipped("tests of the container (no permission to change the root directory)");
     }

@@ -365,7 +365,7 @@ fn a_watcher_of_compacted_revisions_must_be_cancelled() {
 }
 
 #[test]
-fn a_watcher_of_a_future_revision_receives_no_progress_before_it() {
+fn a_watch_from_a_future_revision_receives_no_progress_notification_before_it() {
     let mut scenario = Scenario::default();
     scenario.put(0, 1, kv("a", "1", 2, 2, 1));
     let request =

@@ -477,7 +477,7 @@ fn a_member_with_an_unapplied_membership_change_does_not_campaign() {
     node.step(Message { commit: LogIndex(11), ..append(10, 1, vec![change]) }).unwrap();
     node.campaign();
     assert_eq!((node.role(), node.term()), (Role::Follower, Term(2)));
-    // Once the change is written, returned and applied, it no longer prevents the campaign.
+    // Once the change has been written, handed out by `ready` and applied, the node can campaign.
     while node.has_ready() {
         for work in node.ready().messages {
             if work.kind == MessageKind::StorageAppend {

@@ -69,7 +69,7 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The slot index that stands for the timer and the order to close, which are not requests.
+/// The slot index that stands for the timer and the signal to close, which are not requests.
 const CONTROL: u32 = u32::MAX;
 
 /// The response to a complete call: a framed message of a successful call, or any other response.
@@ -101,7 +101,7 @@ pub(super) struct Server<T, G: Http2Service> {
     free: Vec<u32>,
     /// Slots whose work has just started.
     started: Vec<u32>,
-    /// The waker with which the timer and the order to close wake the task.
+    /// The waker with which the timer and the signal to close wake the task.
     control: Arc<SlotWaker>,
     control_task: Waker,
     is_control_woken: bool,

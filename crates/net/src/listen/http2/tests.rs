@@ -352,7 +352,7 @@ async fn a_connection_with_more_data_yields_after_a_bounded_number_of_reads() {
 /// Tests that the memory does not grow if a client repeatedly opens streams, leaves them waiting for the window, and
 /// resets them.
 #[tokio::test]
-async fn the_lists_of_waiting_streams_are_dropped_with_their_slots() {
+async fn resetting_all_streams_empties_the_slots_and_the_waiting_lists() {
     // About 650 responses fit into the connection's window, so more than 1,024 streams wait.
     const STREAMS: usize = 1800;
     let limits = Limits { streams_max: STREAMS, ..SETTINGS.limits };

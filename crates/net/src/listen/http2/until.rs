@@ -15,7 +15,7 @@ pub(in crate::listen) struct Until<'a, T, G: Http2Service, O> {
     pub(in crate::listen) order: Pin<&'a mut O>,
 }
 
-/// The reason why [`Until`] has completed: the connection has ended, or the order to close has arrived.
+/// The reason why [`Until`] has completed: the connection has ended, or the signal to close has arrived.
 pub(in crate::listen) enum Ended<O> {
     Itself(Served),
     Ordered(O),

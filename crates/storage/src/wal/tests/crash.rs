@@ -59,7 +59,7 @@ fn try_live(disk: &FaultyDisk, dir: &Path, done: &mut Progress) -> Result<(), Wa
 }
 
 #[test]
-fn a_log_can_be_opened_although_its_parent_directory_is_unreadable() {
+fn a_log_can_be_opened_even_if_its_parent_directory_is_unreadable() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("above").join("wal");
     fs::create_dir_all(dir.parent().unwrap()).unwrap();
