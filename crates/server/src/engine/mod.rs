@@ -6,7 +6,8 @@
 //!
 //! # Not here
 //!
-//! The engine (the crate `engine`), including the decision which server is the sequencer (`engine::role`), the services (`edge`), and the start of a raft member (`server`).
+//! The engine (the crate `engine`), which also decides which server is the sequencer (`engine::role`), the services
+//! (`edge`), and the start of a raft member (`server`).
 
 mod data_store;
 mod duties;
