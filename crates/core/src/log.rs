@@ -83,7 +83,7 @@ impl Log {
         let is_next = self.unsynced.is_none_or(|before| before < persist.token);
         assert!(
             is_next,
-            "persist orders arrive in order: otherwise a sync would acknowledge an unwritten order"
+            "requests to persist arrive by ascending token: otherwise a sync would acknowledge an unwritten request"
         );
         if let Some(snapshot) = &persist.snapshot {
             self.begin_at(snapshot)?;

@@ -59,7 +59,7 @@ pub struct Load {
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     bytes: usize,
-    /// The last term in which this member had led when it accepted the proposal.
+    /// The value of [`Pending::led_term`] when this member accepted the proposal.
     led_term: Term,
 }
 

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lock_is_not_forwarded_if_the_check_for_other_owners_fails_unless_access_is_denied() {
+    async fn after_a_failed_owner_check_a_lock_is_forwarded_only_if_the_check_was_denied_access() {
         for (code, paths) in [
             (Code::Unavailable, &[TXN][..]),
             (Code::ResourceExhausted, &[TXN]),

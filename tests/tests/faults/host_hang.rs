@@ -33,7 +33,7 @@ const AFTERWARDS: Duration = Duration::from_secs(4);
 /// Number of leader changes in a long run (`QUORATE_LONG=1`).
 const ROUNDS: i64 = 50;
 
-/// Fault of the leader.
+/// How the leader fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// The leader's syncs never return, and its link is down.

@@ -1,12 +1,12 @@
 //! Appends batches to the log, publishes them, and sends the outcomes of their requests.
 //!
 //! A batch is appended by one `INSERT`. The primary key of the row is its position in the log. The statement inserts
-//! nothing if another server has begun a term (`role`), or if the log does not end with the previous batch. If the outcome is
-//! unknown because the connection was lost, the same row is inserted again. If the second attempt inserts nothing, the
-//! term of the row at that position shows the reason. If it is the term of this sequencer, the first attempt inserted
-//! the row. Otherwise, another server has replaced this sequencer, or the database has lost batches. It is sufficient
-//! to compare the terms, because a term belongs to one server only, and a server uses each position only once in a
-//! term.
+//! nothing if another server has begun a term (`role`), or if the log does not end with the previous batch. If the
+//! outcome is unknown because the connection was lost, the same row is inserted again. If the second attempt inserts
+//! nothing, the term of the row at that position shows the reason. If it is the term of this sequencer, the first
+//! attempt inserted the row. Otherwise, another server has replaced this sequencer, or the database has lost batches.
+//! It is sufficient to compare the terms, because a term belongs to one server only, and a server uses each position
+//! only once in a term.
 //!
 //! # Invariants
 //!

@@ -11,8 +11,8 @@
 //!
 //! # Locks
 //!
-//! A watcher set drops a [`FeedWatch`], which locks the feed, while the set itself is locked. Therefore this module
-//! never calls a watcher set while it holds the lock of a feed.
+//! A watcher set drops [`FeedWatch`]es while the set itself is locked, and each drop locks the feed. Therefore this
+//! module never calls a watcher set while it holds the lock of a feed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;

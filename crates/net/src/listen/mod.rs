@@ -10,7 +10,7 @@
 //!   connections are asked to close ([`ConnectionPermits`]). [`AddressLimit`], if configured, limits the connections
 //!   from one address.
 //! * The streams of a connection are limited to [`STREAMS_HELD_MAX`] if the flags set no limit.
-//! * The data of an HTTP/2 connection that waits to be sent is limited (`http2`). Received data that no service has
+//! * The data waiting to be sent on an HTTP/2 connection is limited (`http2`). Received data that no service has
 //!   read is limited by the connection's window, which is small if too many connections have large windows. The
 //!   services account for the data that they have read.
 //! * [`ConnectionTimeouts`] limits the time until a connection's first bytes identify its protocol, and the time for
