@@ -10,7 +10,8 @@
 //!
 //! # Not here
 //!
-//! A log that cannot be written (`disk_watch`), and raising the alarm, which is an ordinary request by the caller.
+//! A log whose writes stall (`disk_watch`); a log that cannot grow, which stops the member (`storage::wal`); and
+//! raising the alarm, which is an ordinary request by the caller.
 //!
 //! See decision record 0026.
 

@@ -1,4 +1,5 @@
-//! The error table: maps every failure to its gRPC code and text.
+//! The error table: maps every failure to its gRPC code. The text is the failure's own (`RequestError` and the types of
+//! refusals).
 //!
 //! Texts and codes are etcd's, because clients compare them. This is the only place where a [`RequestError`] is
 //! converted to a gRPC status.

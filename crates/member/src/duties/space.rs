@@ -14,7 +14,6 @@
 //!   (`quorate_state::alarm`), so this also holds after a restart.
 //! * While this member's quota alarm is active, the file is defragmented online if that can bring it below
 //!   `--quota-disarm-percent` of the quota, at most once for the same number of bytes in use.
-//!   the number of bytes in use.
 
 use std::sync::Arc;
 use std::time::Duration;
