@@ -180,7 +180,8 @@ impl Engine {
         tasks.spawn(role::compete(context.clone(), Arc::clone(&role), server));
         tasks.spawn(role::notify_servers(context.clone(), Arc::clone(&role)));
         let tail = Arc::clone(&replica.tail);
-        let reader = TableReader { database, tail, counts: Arc::default() };
+        let reader =
+            TableReader { database, tail, counts: Arc::default(), dividing: Arc::default() };
         rounds.wait().await?;
         let tasks = tokio::sync::Mutex::new(tasks);
         let shared = Shared { cluster_id, context, role, reader, forward, tasks };

@@ -33,6 +33,7 @@ use quorate_state::mvcc::{
     Candidates, KeyRange, LoadedVersion, MvccError, RangeQuery, RangeResult, Store, StoreOptions,
 };
 use quorate_state::schema::Revision;
+use tokio::sync::Mutex;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -51,6 +52,9 @@ pub(crate) struct TableReader {
     pub(crate) database: Arc<Database>,
     pub(crate) tail: Arc<Tail>,
     pub(crate) counts: Arc<Counts>,
+    /// Held by a request that divides a large part of the keyspace into spans. Other requests wait for the spans instead
+    /// of reading the same keys.
+    pub(crate) dividing: Arc<Mutex<()>>,
 }
 
 /// The reason why a read has no result.
@@ -290,38 +294,57 @@ impl TableReader {
         revision: i64,
         position: Position,
     ) -> Result<i64, ReadFault> {
-        let (mut count, gaps) = self.tail.spanned(part, revision, position.restarts);
-        for gap in gaps {
-            let (overlaid, _) = self.tail.overlay(gap.range(), Some(revision));
-            let keys: Vec<&[u8]> = overlaid.iter().map(|overlaid| &overlaid.key[..]).collect();
-            let mut rest = Some(gap);
-            while let Some(gap) = rest {
-                let (from, to, end) = bounds(gap.range());
-                let parameters: [&(dyn ToSql + Sync); 6] =
-                    [&from, &to, &revision, &keys, &SPAN_KEYS, &DIVIDED_KEYS_MAX];
-                let read =
-                    self.database.read_versions(Statement::DivideAt(end), &parameters).await?;
-                check_compaction(read.compacted, revision)?;
-                let last = read.rows.last().map(|row| (row.get::<_, i64>(0), row.get(1)));
-                let (in_tables, last_key) = last.unwrap_or((0, &[][..]));
-                let (part, after) = match in_tables == DIVIDED_KEYS_MAX {
-                    true => gap.split_after(last_key),
-                    false => (gap, None),
-                };
-                let starts = read.rows.iter().filter(|row| row.get::<_, i64>(0) % SPAN_KEYS == 1);
-                let starts = starts.map(|row| Bytes::copy_from_slice(row.get(1)));
-                let mut spans = Spans::divide(&part, starts, in_tables);
-                count += in_tables;
-                let live = overlaid.iter().filter(|overlaid| overlaid.live.is_some());
-                for overlaid in live.filter(|overlaid| part.range().contains(&overlaid.key)) {
-                    spans.change(&overlaid.key, 1);
-                    count += 1;
+        let (mut count, mut parts, mut turn) = (0, vec![part.clone()], None);
+        while let Some(part) = parts.pop() {
+            let (known, gaps) = self.tail.spanned(&part, revision, position.restarts);
+            count += known;
+            for gap in gaps {
+                let (divided, rest) = self.divide(gap, revision, position).await?;
+                count += divided;
+                if let Some(rest) = rest {
+                    if turn.is_none() {
+                        turn = Some(self.dividing.lock().await);
+                    }
+                    // Another request may have divided the rest in the meantime.
+                    parts.push(rest);
                 }
-                self.tail.add_spans(&part, spans, revision, position.restarts);
-                rest = after;
             }
         }
         Ok(count)
+    }
+
+    /// Counts the first keys of a gap with the database, and divides their part of the keyspace into spans. Returns the
+    /// rest of the gap if it may contain more keys.
+    async fn divide(
+        &self,
+        gap: Part,
+        revision: i64,
+        position: Position,
+    ) -> Result<(i64, Option<Part>), ReadFault> {
+        let (overlaid, _) = self.tail.overlay(gap.range(), Some(revision));
+        let keys: Vec<&[u8]> = overlaid.iter().map(|overlaid| &overlaid.key[..]).collect();
+        let (from, to, end) = bounds(gap.range());
+        let parameters: [&(dyn ToSql + Sync); 6] =
+            [&from, &to, &revision, &keys, &SPAN_KEYS, &DIVIDED_KEYS_MAX];
+        let read = self.database.read_versions(Statement::DivideAt(end), &parameters).await?;
+        check_compaction(read.compacted, revision)?;
+        let last = read.rows.last().map(|row| (row.get::<_, i64>(0), row.get(1)));
+        let (in_tables, last_key) = last.unwrap_or((0, &[][..]));
+        let (part, rest) = match in_tables == DIVIDED_KEYS_MAX {
+            true => gap.split_after(last_key),
+            false => (gap, None),
+        };
+        let starts = read.rows.iter().filter(|row| row.get::<_, i64>(0) % SPAN_KEYS == 1);
+        let starts = starts.map(|row| Bytes::copy_from_slice(row.get(1)));
+        let mut spans = Spans::divide(&part, starts, in_tables);
+        let mut count = in_tables;
+        let live = overlaid.iter().filter(|overlaid| overlaid.live.is_some());
+        for overlaid in live.filter(|overlaid| part.range().contains(&overlaid.key)) {
+            spans.change(&overlaid.key, 1);
+            count += 1;
+        }
+        self.tail.add_spans(&part, spans, revision, position.restarts);
+        Ok((count, rest))
     }
 }
 

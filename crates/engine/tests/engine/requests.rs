@@ -229,12 +229,16 @@ async fn a_large_range_is_counted_by_several_statements() {
     put_at(&engine, "k0300000x", "between").await;
     proxy.set_faults(vec![Fault { text: counting(), action: Action::Count, period: 1 }]);
     let count = |key| RangeQuery { count_only: true, ..range_of(key, b"l") };
-    assert_eq!(read(&engine, &count("k")).await.unwrap().count, KEYS + 1);
+    let all = count("k");
+    let (first, second) = tokio::join!(read(&engine, &all), read(&engine, &all));
+    assert_eq!([first.unwrap().count, second.unwrap().count], [KEYS + 1; 2]);
+    // Both requests may execute the first statement, and one of them executes the other two.
     let whole = proxy.injected();
     put_at(&engine, "k0400000x", "later").await;
     assert_eq!(read(&engine, &count("k0100001")).await.unwrap().count, KEYS + 2 - 100_000);
     if worker_count() == 0 {
-        assert_eq!((whole, proxy.injected()), (3, 4), "statements that count keys");
+        assert!((3..=4).contains(&whole), "{whole} statements that count keys");
+        assert_eq!(proxy.injected(), whole + 1);
     }
     engine.stop().await;
 }
