@@ -98,7 +98,7 @@ told() {
 import json, sys
 members = json.load(sys.stdin)["members"]
 leader = next((one for one in members if one["role"] == "leader" and one["state"] == "running"), None)
-replicas = [one for one in members if one["role"] == "replica" and one["state"] in ("streaming", "running")]
+replicas = [one for one in members if one["role"] in ("replica", "sync_standby") and one["state"] in ("streaming", "running")]
 answer = eval(sys.argv[1])
 print(answer)
 sys.exit(answer in (None, False))' "$1"
@@ -110,7 +110,8 @@ sql() {
     PGPASSWORD=of-postgres PGCONNECT_TIMEOUT=5 psql -qAtX -v ON_ERROR_STOP=1 \
         "host=127.0.0.1,127.0.0.1 port=${ports[8]},${ports[9]} user=postgres dbname=postgres target_session_attrs=${2:-read-write}" -c "$1"
 }
-has_synchronous_replica() { [[ $(sql "select count(*) from pg_stat_replication where sync_state = 'sync'") == 1 ]]; }
+# Patroni fails over only to a replica that it has recorded as synchronous, which it does some time after PostgreSQL.
+has_synchronous_replica() { told 'any(one["role"] == "sync_standby" for one in members)'; }
 # Inserts a row every tenth of a second. If an insert fails, it appends a line to the file `lost`.
 write_on() {
     while sleep 0.1; do
