@@ -20,6 +20,7 @@ use quorate_telemetry::metrics::Metrics;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use crate::counting;
 use crate::database::{Database, DatabaseFault, Statement};
 use crate::dump;
 use crate::error::EngineError;
@@ -180,8 +181,14 @@ impl Engine {
         tasks.spawn(role::compete(context.clone(), Arc::clone(&role), server));
         tasks.spawn(role::notify_servers(context.clone(), Arc::clone(&role)));
         let tail = Arc::clone(&replica.tail);
-        let reader =
-            TableReader { database, tail, counts: Arc::default(), dividing: Arc::default() };
+        let reader = TableReader {
+            database,
+            tail,
+            counts: Arc::default(),
+            dividing: Arc::default(),
+            restored: Arc::default(),
+        };
+        tasks.spawn(counting::run(reader.clone(), Arc::clone(&role)));
         rounds.wait().await?;
         let tasks = tokio::sync::Mutex::new(tasks);
         let shared = Shared { cluster_id, context, role, reader, forward, tasks };
@@ -455,7 +462,7 @@ impl Engine {
 
     /// Stops the server. If this server is the sequencer, another server takes over immediately.
     pub async fn stop(&self) {
-        let Shared { context, role, tasks, .. } = &*self.shared;
+        let Shared { context, role, reader, tasks, .. } = &*self.shared;
         let term = role.term();
         tasks.lock().await.shutdown().await;
         role.term.send_replace(None);
@@ -465,6 +472,8 @@ impl Engine {
             let (Ok(()) | Err(_)) = role::leave(context, term.id).await;
         }
         let (Ok(()) | Err(_)) = role::retire(context).await;
+        // Without recent spans, a server that starts only takes longer to count keys.
+        let (Ok(()) | Err(_)) = reader.store_spans().await;
     }
 
     /// Ends all tasks as a crash does: the server keeps the sequencer role and its row in the

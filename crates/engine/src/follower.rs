@@ -273,21 +273,21 @@ impl Follower {
 }
 
 /// A part of the log.
-struct LogRead {
+pub(crate) struct LogRead {
     /// The position and the term of the first batch that was read.
-    first: Option<(u64, TermId)>,
+    pub(crate) first: Option<(u64, TermId)>,
     /// The last revision of the first batch.
     first_revision: i64,
     /// The batches after the start position of the read.
-    batches: Vec<Committed>,
+    pub(crate) batches: Vec<Committed>,
     /// Position of the last batch that is in the tables.
     written_seq: u64,
     /// Whether the read reached the end of the log.
-    is_end: bool,
+    pub(crate) is_end: bool,
 }
 
 /// Reads a part of the log, beginning at a position.
-async fn read_log(session: &Session, from: u64) -> Result<LogRead, DatabaseFault> {
+pub(crate) async fn read_log(session: &Session, from: u64) -> Result<LogRead, DatabaseFault> {
     let rows = session.read(Statement::ReadLog, &[&from.cast_signed(), &BATCHES_MAX]).await?;
     let is_end = i64::try_from(rows.len()).is_ok_and(|count| count < BATCHES_MAX)
         && !rows.last().is_some_and(has_reached_log_limit);

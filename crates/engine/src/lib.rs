@@ -21,6 +21,7 @@
 //! ([`Forward`]).
 
 mod batch;
+mod counting;
 mod counts;
 mod database;
 mod dump;
@@ -38,6 +39,7 @@ mod role;
 mod secret;
 mod sequencer;
 mod spans;
+mod stored_spans;
 mod tail;
 mod term_id;
 mod url;

@@ -33,14 +33,15 @@ use quorate_state::mvcc::{
     Candidates, KeyRange, LoadedVersion, MvccError, RangeQuery, RangeResult, Store, StoreOptions,
 };
 use quorate_state::schema::Revision;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::counts::Counts;
-use crate::database::{Database, End, Statement, Tables, VersionsRead, no_progress};
+use crate::database::{Database, DatabaseFault, End, Statement, Tables, VersionsRead, no_progress};
 use crate::error::EngineError;
 use crate::spans::{DIVIDED_KEYS_MAX, Part, SPAN_KEYS, Spans};
+use crate::stored_spans::{self, Dividing};
 use crate::tail::{Overlaid, Position, Tail};
 
 /// Value of a statement's limit parameter if the number of rows is not limited.
@@ -52,9 +53,11 @@ pub(crate) struct TableReader {
     pub(crate) database: Arc<Database>,
     pub(crate) tail: Arc<Tail>,
     pub(crate) counts: Arc<Counts>,
-    /// Held by a request that divides a large part of the keyspace into spans. Other requests wait for the spans instead
+    /// Held by a request or task that divides a large part of the keyspace into spans. Others wait for the spans instead
     /// of reading the same keys.
-    pub(crate) dividing: Arc<Mutex<()>>,
+    pub(crate) dividing: Arc<Mutex<Dividing>>,
+    /// Initialised by the first request or task that needs spans, after it has read the stored spans.
+    pub(crate) restored: Arc<OnceCell<()>>,
 }
 
 /// The reason why a read has no result.
@@ -286,6 +289,21 @@ impl TableReader {
         Ok(row.get::<_, i64>(0) + i64::try_from(live).unwrap_or(i64::MAX))
     }
 
+    /// Adds the stored spans to the tail, if no request or task has done so since the start of the server.
+    pub(crate) async fn restore_spans(&self) -> Result<(), DatabaseFault> {
+        let restore = async || {
+            let mut turn = self.dividing.lock().await;
+            stored_spans::restore(&self.database, &self.tail, &mut turn).await
+        };
+        self.restored.get_or_try_init(restore).await.copied()
+    }
+
+    /// Stores the spans of the tail, if they cover many keys.
+    pub(crate) async fn store_spans(&self) -> Result<(), DatabaseFault> {
+        let mut turn = self.dividing.lock().await;
+        stored_spans::store(&self.database, &self.tail, &mut turn).await
+    }
+
     /// Counts the keys of a part of the keyspace: adds the counts of the spans within it and, for each gap between
     /// these spans, the count from the database. The gaps are then divided into spans, too.
     async fn count_by_spans(
@@ -294,6 +312,7 @@ impl TableReader {
         revision: i64,
         position: Position,
     ) -> Result<i64, ReadFault> {
+        self.restore_spans().await?;
         let (mut count, mut parts, mut turn) = (0, vec![part.clone()], None);
         while let Some(part) = parts.pop() {
             let (known, gaps) = self.tail.spanned(&part, revision, position.restarts);
@@ -302,10 +321,12 @@ impl TableReader {
                 let (divided, rest) = self.divide(gap, revision, position).await?;
                 count += divided;
                 if let Some(rest) = rest {
-                    if turn.is_none() {
-                        turn = Some(self.dividing.lock().await);
-                    }
-                    // Another request may have divided the rest in the meantime.
+                    let turn = match &mut turn {
+                        Some(turn) => turn,
+                        None => turn.insert(self.dividing.lock().await),
+                    };
+                    // Another request or another server may have divided the rest in the meantime.
+                    stored_spans::restore(&self.database, &self.tail, turn).await?;
                     parts.push(rest);
                 }
             }
@@ -315,7 +336,7 @@ impl TableReader {
 
     /// Counts the first keys of a gap with the database, and divides their part of the keyspace into spans. Returns the
     /// rest of the gap if it may contain more keys.
-    async fn divide(
+    pub(crate) async fn divide(
         &self,
         gap: Part,
         revision: i64,

@@ -190,6 +190,47 @@ impl Spans {
         if gaps.len() > GAPS_MAX { (0, vec![part.clone()]) } else { (count, gaps) }
     }
 
+    /// Returns the part of the keyspace between the first two spans from `start` on that are not adjacent. Returns
+    /// `None` if there is no gap.
+    pub(crate) fn first_gap(&self, start: &[u8]) -> Option<Part> {
+        let mut start = Bytes::copy_from_slice(start);
+        // A span may begin before `start` and extend beyond it.
+        if let Some((_, span)) = self.spans.range::<[u8], _>(up_to(&start)).next_back() {
+            start = start.max(span.end.clone()?);
+        }
+        while let Some(span) = self.spans.get(&start) {
+            start = span.end.clone()?;
+        }
+        let next = self.spans.range::<[u8], _>(from(&start)).next();
+        Some(Part { start, end: next.map(|(next, _)| next.clone()) })
+    }
+
+    /// Returns the spans as parts of the keyspace with their counts, in key order.
+    pub(crate) fn to_parts(&self) -> Vec<(Part, i64)> {
+        let part = |(start, span): (&Bytes, &Span)| {
+            (Part { start: start.clone(), end: span.end.clone() }, span.count)
+        };
+        self.spans.iter().map(part).collect()
+    }
+
+    /// Returns spans with these counts. Leaves out parts that are empty, overlap another part, have an invalid count or
+    /// exceed the limits on spans.
+    pub(crate) fn from_parts(parts: impl IntoIterator<Item = (Part, i64)>) -> Self {
+        let mut spans = Self::default();
+        for (Part { start, end }, count) in parts {
+            let is_valid = end.as_ref().is_none_or(|end| start < *end) && count >= 0;
+            if is_valid {
+                spans.add(start, Span { end, count });
+            }
+        }
+        spans
+    }
+
+    /// Adds the spans that overlap no existing span.
+    pub(crate) fn extend(&mut self, other: Self) {
+        other.spans.into_iter().for_each(|(start, span)| self.add(start, span));
+    }
+
     /// Replaces the spans within a part of the keyspace by the spans into which the part has been divided. Spans that
     /// extend beyond the part are kept.
     pub(crate) fn replace(&mut self, part: &Part, divided: Self) {
@@ -197,12 +238,15 @@ impl Spans {
         let inner = inner.take_while(|(_, span)| ends_within(span.end.as_ref(), part.end.as_ref()));
         let inner: Vec<Bytes> = inner.map(|(start, _)| start.clone()).collect();
         inner.iter().for_each(|start| self.remove(start));
-        for (start, span) in divided.spans {
-            let has_room =
-                self.spans.len() < SPANS_MAX && self.bounds_bytes + start.len() <= BOUNDS_BYTES_MAX;
-            if has_room && span.count <= SPAN_KEYS_MAX && self.is_free(&start, &span) {
-                self.insert(start, span);
-            }
+        self.extend(divided);
+    }
+
+    /// Adds a span, unless it overlaps another span or exceeds a limit.
+    fn add(&mut self, start: Bytes, span: Span) {
+        let has_room =
+            self.spans.len() < SPANS_MAX && self.bounds_bytes + start.len() <= BOUNDS_BYTES_MAX;
+        if has_room && span.count <= SPAN_KEYS_MAX && self.is_free(&start, &span) {
+            self.insert(start, span);
         }
     }
 
@@ -308,6 +352,40 @@ mod tests {
         let mut spans = Spans::default();
         spans.replace(&long, Spans::divide(&long, [], 0));
         assert_eq!(spans.spans.len(), 0);
+    }
+
+    #[test]
+    fn gaps_are_found_between_spans() {
+        let mut spans = Spans::default();
+        assert_eq!(spans.first_gap(b""), Some(Part { start: Bytes::new(), end: None }));
+        for (start, end) in [(3, 5), (5, 7), (9, 12)] {
+            let part = part(start, Some(end));
+            spans.replace(&part, Spans::divide(&part, [key(start)], 1));
+        }
+        let before = Part { start: Bytes::new(), end: Some(key(3)) };
+        assert_eq!(spans.first_gap(b""), Some(before));
+        assert_eq!(spans.first_gap(&key(2)), Some(part(2, Some(3))));
+        assert_eq!(spans.first_gap(&key(4)), Some(part(7, Some(9))));
+        assert_eq!(spans.first_gap(&key(8)), Some(part(8, Some(9))));
+        assert_eq!(spans.first_gap(&key(9)), Some(part(12, None)));
+        let rest = part(12, None);
+        spans.replace(&rest, Spans::divide(&rest, [], 0));
+        assert_eq!(spans.first_gap(&key(9)), None);
+        assert_eq!(spans.first_gap(&key(20)), None);
+    }
+
+    #[test]
+    fn invalid_parts_are_left_out() {
+        let parts = [
+            (part(3, Some(3)), 1),
+            (part(3, Some(6)), -1),
+            (part(4, Some(6)), SPAN_KEYS_MAX + 1),
+            (part(4, Some(8)), 2),
+            (part(7, Some(9)), 3),
+            (part(8, None), 4),
+        ];
+        let spans = Spans::from_parts(parts);
+        assert_eq!(spans.to_parts(), [(part(4, Some(8)), 2), (part(8, None), 4)]);
     }
 
     proptest! {

@@ -255,6 +255,27 @@ impl Tail {
         inner.spans.replace(part, spans);
     }
 
+    /// Returns the first part of the keyspace from a key on that has no spans.
+    pub(crate) fn first_gap(&self, from: &[u8]) -> Option<Part> {
+        self.inner.read().spans.first_gap(from)
+    }
+
+    /// Returns the spans with their counts at the current position.
+    pub(crate) fn spans(&self) -> (Vec<(Part, i64)>, Position) {
+        let inner = self.inner.read();
+        (inner.spans.to_parts(), inner.position)
+    }
+
+    /// Adds spans whose counts are correct at an earlier position of this tail. Spans that the tail already has are
+    /// kept. Has no effect if the tail does not contain all later changes.
+    pub(crate) fn restore_spans(&self, mut spans: Spans, at: Position) {
+        let mut inner = self.inner.write();
+        let later = inner.since(at.revision + 1);
+        let Some(later) = later.filter(|_| inner.position.restarts == at.restarts) else { return };
+        later.iter().for_each(|batch| spans.apply(batch, at.revision));
+        inner.spans.extend(spans);
+    }
+
     /// Returns the keys of a range that have a version at `revision` in the batches that are not in
     /// the tables, in key order, together with the current position. These versions replace the
     /// rows of the tables. Without a revision, the newest revision is used.

@@ -10,8 +10,9 @@
 //! | `sequencer` | the sequencer, its term, its address and secret, and the end of its lease on the role | `id` |
 //! | `servers` | the servers of this keyspace | `id` |
 //! | `format` | the format of the tables, and the id of the keyspace | `id` |
+//! | `spans` | the numbers of keys in parts of a large keyspace, at one position of the log | `id` |
 //!
-//! The tables `progress`, `sequencer` and `format` have one row each.
+//! The tables `progress`, `sequencer` and `format` have one row each, and `spans` has at most one.
 //!
 //! A commit is one row of `log`. The tables `versions`, `newest`, `facts` and `progress` are written from the log
 //! afterwards, so no commit requires a transaction that spans several shards of a distributed database. The largest
@@ -37,7 +38,7 @@ use quorate_telemetry::log;
 use super::{Database, DatabaseFault, Session};
 
 /// The format that this version writes.
-const FORMAT: i32 = 2;
+const FORMAT: i32 = 3;
 
 /// The format of newly created tables, before the migrations.
 const FIRST_FORMAT: i32 = 1;
@@ -51,14 +52,25 @@ const ATTEMPTS_MAX: usize = 10;
 
 /// For each later format, the statements that migrate tables from the previous format. Existing
 /// statements are never changed, because tables of every format may exist.
-const MIGRATIONS: &[(i32, &[&str])] = &[(
-    2,
-    // A server that uses format 1 and is still running ignores the new columns.
-    &[
-        "ALTER TABLE {s}.log ADD COLUMN IF NOT EXISTS nonce bigint NOT NULL DEFAULT 0",
-        "ALTER TABLE {s}.sequencer ADD COLUMN IF NOT EXISTS nonce bigint NOT NULL DEFAULT 0",
-    ],
-)];
+const MIGRATIONS: &[(i32, &[&str])] = &[
+    (
+        2,
+        // A server that uses format 1 and is still running ignores the new columns.
+        &[
+            "ALTER TABLE {s}.log ADD COLUMN IF NOT EXISTS nonce bigint NOT NULL DEFAULT 0",
+            "ALTER TABLE {s}.sequencer ADD COLUMN IF NOT EXISTS nonce bigint NOT NULL DEFAULT 0",
+        ],
+    ),
+    (
+        3,
+        // A server that uses an earlier format and is still running does not use this table.
+        &[
+            "CREATE TABLE IF NOT EXISTS {s}.spans (id int PRIMARY KEY, seq bigint NOT NULL, epoch bigint NOT NULL, \
+           nonce bigint NOT NULL, key_count bigint NOT NULL, stored timestamptz NOT NULL, starts bytea[] NOT NULL, \
+           ends bytea[] NOT NULL, counts bigint[] NOT NULL)",
+        ],
+    ),
+];
 
 /// The statements that create the tables in the first format.
 const TABLES: &[&str] = &[
@@ -129,7 +141,7 @@ impl Database {
             "UPDATE {s}.format SET format = 0 WHERE id = 1 AND (SELECT max(seq) FROM {s}.log) = 0",
         );
         if session.client().execute(&mark, &[]).await? == 1 {
-            for table in ["versions", "newest", "facts"] {
+            for table in ["versions", "newest", "facts", "spans"] {
                 let text = self.with_schema(&format!("TRUNCATE TABLE {{s}}.{table}"));
                 session.client().batch_execute(&text).await?;
             }

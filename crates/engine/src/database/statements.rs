@@ -79,6 +79,11 @@ pub(crate) enum Statement {
     /// Reads every `$5`th of these keys, beginning with the first one, and the last one, each with its number. Also
     /// reads the compacted revision.
     DivideAt(End),
+    /// Stores the spans of this server with their counts at a position of the log, unless the stored spans cover more
+    /// keys and are recent.
+    StoreSpans,
+    /// Reads the stored spans, unless they have the counts at position `$1` or an earlier position.
+    ReadSpans,
     /// Reads the compacted revision.
     Compacted,
     /// Takes over the sequencer role, if the lease on it has expired or this server already holds it.
@@ -253,6 +258,7 @@ impl Statement {
     fn fixed_text(self) -> &'static str {
         self.text_of_log()
             .or_else(|| self.text_of_tables())
+            .or_else(|| self.text_of_spans())
             .or_else(|| self.text_of_role())
             .unwrap_or_default()
     }
@@ -346,6 +352,23 @@ impl Statement {
             }
             Self::CountRemoved => {
                 "UPDATE {s}.progress SET records = records - $1, bytes = bytes - $2 WHERE id = 1"
+            }
+            _ => return None,
+        })
+    }
+
+    const fn text_of_spans(self) -> Option<&'static str> {
+        Some(match self {
+            Self::StoreSpans => {
+                "INSERT INTO {s}.spans AS o (id, seq, epoch, nonce, key_count, stored, starts, ends, counts) \
+                 VALUES (1, $1, $2, $3, $4, now(), $5, $6, $7) \
+                 ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, epoch = excluded.epoch, nonce = excluded.nonce, \
+                 key_count = excluded.key_count, stored = excluded.stored, starts = excluded.starts, \
+                 ends = excluded.ends, counts = excluded.counts \
+                 WHERE o.key_count <= excluded.key_count OR o.stored < now() - interval '1 minute'"
+            }
+            Self::ReadSpans => {
+                "SELECT seq, epoch, nonce, starts, ends, counts FROM {s}.spans WHERE id = 1 AND seq > $1"
             }
             _ => return None,
         })

@@ -16,8 +16,8 @@ use crate::support::{
 };
 
 /// The tables of a keyspace.
-const TABLES: [&str; 7] =
-    ["log", "versions", "newest", "facts", "progress", "sequencer", "servers"];
+const TABLES: [&str; 8] =
+    ["log", "versions", "newest", "facts", "progress", "sequencer", "servers", "spans"];
 /// The tables that are written from the log after a commit.
 const LATE_TABLES: [&str; 4] = ["versions", "newest", "facts", "progress"];
 
@@ -272,12 +272,13 @@ async fn tables_of_the_first_format_are_migrated() {
     let database = connect(&url).await;
     let downgrade = "ALTER TABLE first_format.log DROP COLUMN nonce; \
                      ALTER TABLE first_format.sequencer DROP COLUMN nonce; \
+                     DROP TABLE first_format.spans; \
                      UPDATE first_format.format SET format = 1";
     database.batch_execute(downgrade).await.unwrap();
     let engine = start(&url, 1, &Network::default()).await;
     put_at(&engine, "l", "1").await;
     assert_keys(&engine, &["k=1", "l=1"]).await;
     let format = database.query_one("SELECT format FROM first_format.format", &[]).await.unwrap();
-    assert_eq!(format.get::<_, i32>(0), 2);
+    assert_eq!(format.get::<_, i32>(0), 3);
     engine.stop().await;
 }

@@ -13,5 +13,6 @@ mod postgres;
 mod proxy;
 mod requests;
 mod servers;
+mod stored_spans;
 mod support;
 mod tls;

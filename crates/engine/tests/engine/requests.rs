@@ -150,12 +150,12 @@ async fn the_database_counts_a_range_only_once_even_if_its_keys_change() {
 }
 
 /// Returns the beginning of the statement that counts the keys of a range.
-fn counting() -> &'static str {
+pub(crate) fn counting() -> &'static str {
     if worker_count() == 0 { "SELECT l.place" } else { "SELECT count(*)" }
 }
 
 /// Creates keys in one transaction for every hundred keys.
-async fn create(engine: &Engine, names: &[String]) {
+pub(crate) async fn create(engine: &Engine, names: &[String]) {
     for names in names.chunks(100) {
         let success = names.iter().map(|name| pb::RequestOp {
             request: put(name, "v").put.map(pb::request_op::Request::RequestPut),
