@@ -234,6 +234,26 @@ fn a_leader_refuses_proposals_beyond_the_uncommitted_limit() {
 }
 
 #[test]
+fn a_removed_leader_drops_proposals() {
+    let mut members = three();
+    let index = members[0].applied.last().unwrap().index.next();
+    let change =
+        ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 1, ..ConfChange::default() };
+    members[0].holds_applications = true;
+    members[0].handle(Event::ProposeConfChange { request_id: 1, change: change.clone() });
+    exchange_messages_without(&mut members, 3);
+    assert_eq!(members[0].unapplied, [index]);
+    let conf_state = ConfState { voters: vec![2, 3], ..ConfState::default() };
+    let decision = ConfChangeDecision { index, change: Some(change), members: conf_state };
+    members[0].handle(Event::ConfChangeDecided(decision));
+    members[0].handle(Event::Applied { index });
+    assert_eq!(members[0].node.leadership().role, Role::Leader);
+    members[0].propose(2, "x");
+    assert_eq!(members[0].refused, [(2, ProposalFailure::Dropped)]);
+    assert_eq!(members[0].node.take_refused_for_room(), 0);
+}
+
+#[test]
 fn proposals_wait_for_a_leader() {
     let mut members: Vec<_> = (1..=3).map(|id| Member::start(config(id, &[1, 2, 3]))).collect();
     members[0].propose(1, "early");

@@ -121,8 +121,10 @@ impl Node {
             return;
         }
         // A leader that is not transferring leadership refuses proposals because its log is too large, because too many
-        // log writes are in progress, or because it was removed from the cluster.
-        let is_full = self.raft.is_leader();
+        // log writes are in progress, or because it was removed from the cluster. A removed leader has no progress of
+        // its own.
+        let is_full =
+            self.raft.progress().is_some_and(|progress| progress.contains_key(&self.raft.id()));
         self.refused_for_room += if is_full { request_ids.len() as u64 } else { 0 };
         let failure = if is_full { ProposalFailure::QueueFull } else { ProposalFailure::Dropped };
         self.fail_proposals(request_ids, failure);
