@@ -84,8 +84,9 @@ impl Flags {
     ///
     /// A founder repeats its founding, because it has not contacted any other member yet. The flags must still describe
     /// the same cluster, so that no second cluster is founded. A member that was joining waits for the leader, as
-    /// before, and so does a founder whose cluster a discovery service formed. A founder whose flags are missing also
-    /// waits if there are other founders, because the other founders have it in their lists and will contact it.
+    /// before, and so does one of several founders that a discovery service brought together, because the flags do not
+    /// list the other founders. A founder whose flags are missing also waits if there are other founders, because the
+    /// other founders have it in their lists and will contact it.
     pub fn begin_again(
         self,
         identity: Identity,
@@ -94,7 +95,7 @@ impl Flags {
         if let Some(reason) = lost_log {
             return Err(Refusal::LogMarkedLost(reason));
         }
-        let founds = (!self.joins || is_sole_founder(&identity)) && !self.is_discovered;
+        let founds = is_sole_founder(&identity) || !self.joins && !self.is_discovered;
         let purpose = if founds { Purpose::FoundAgain } else { Purpose::Learn };
         Ok(Step::Initial(AskInitial { flags: self, purpose, identity: Some(identity) }))
     }

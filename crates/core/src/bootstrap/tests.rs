@@ -264,6 +264,18 @@ fn a_sole_founder_with_an_empty_log_bootstraps_its_cluster_again() {
 }
 
 #[test]
+fn a_discovered_sole_founder_with_an_empty_log_bootstraps_its_cluster_again() {
+    let discovered = || Flags { is_discovered: true, ..flags(false) };
+    let world = World { initial: Some(initial(&["a"])), ..World::default() };
+    let begin_again = |identity| world.decide(discovered().begin_again(identity, None)?);
+    let sole = identity(cluster_id([id_of("a")]));
+    assert!(matches!(begin_again(sole), Ok(Decision::Found(_))));
+    // The flags do not list the other founders, so the member waits for them.
+    let one_of_two = identity(cluster_id(["a", "b"].map(id_of)));
+    assert!(matches!(begin_again(one_of_two), Ok(Decision::Continue { .. })));
+}
+
+#[test]
 fn a_member_without_a_stored_member_list_requests_the_list_from_its_peers() {
     let go_on = |world: &World| {
         world.decide(flags(true).go_on(identity(7), &Start::default(), &Members::default()))
