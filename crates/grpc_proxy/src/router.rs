@@ -255,6 +255,7 @@ mod tests {
 
     const TXN: &str = "/etcdserverpb.KV/Txn";
     const LOCK: &str = "/v3lockpb.Lock/Lock";
+    const CAMPAIGN: &str = "/v3electionpb.Election/Campaign";
 
     /// The paths of the requests that the test member has received.
     type IncomingBody = Arc<Mutex<Vec<String>>>;
@@ -316,6 +317,22 @@ mod tests {
             assert_eq!(*received.lock(), paths, "{code:?}");
             let failed = answer.err().map(|status| status.code());
             assert_eq!(failed, (paths.len() == 1).then_some(code));
+        }
+    }
+
+    #[tokio::test]
+    async fn locks_and_elections_below_the_leasing_prefix_are_forwarded_without_an_owner_check() {
+        for (path, name) in [(LOCK, "own/lock"), (LOCK, "own"), (CAMPAIGN, "own/election")] {
+            let refusal = Status::new(Code::Unavailable, "refused");
+            let received = IncomingBody::default();
+            let proxy = proxy_of(&member(&refusal, &received).await);
+            // The name has the same field number in both requests.
+            let request = LockRequest { name: Bytes::from_static(name.as_bytes()), lease: 1 };
+            let message = request.encode_to_vec().into();
+            let (service, method) = (&path[1..path.rfind('/').unwrap()], methods::named(path));
+            let answer = proxy.answer_one(service, method, &HeaderMap::new(), message).await;
+            assert_eq!(*received.lock(), [path], "{name}");
+            assert!(answer.is_ok(), "{name}");
         }
     }
 }

@@ -48,12 +48,18 @@ impl<S: Store> Leasing<S> {
     }
 
     /// Reserves keys that a member is about to write: waits until no other proxy owns them. This proxy then answers no
-    /// reads of them until the returned value is dropped. Returns `None` if the user has no access to the leasing keys.
+    /// reads of them until the returned value is dropped. Returns `None` if the user has no access to the leasing keys,
+    /// or if the span contains leasing keys. Locks and elections attach leases to their keys, so among the leasing keys
+    /// their keys would look owned: a client would wait for its own lock, and ask for the release of an election's key by
+    /// overwriting the value of the candidate.
     pub(crate) async fn reserve(
         &self,
         headers: &HeaderMap,
         span: Span,
     ) -> Result<Option<Reservation<'_>>, Status> {
+        if self.names.touched(&span).is_some() {
+            return Ok(None);
+        }
         let empty = Request::RequestTxn(TxnRequest::default());
         let spans = [span];
         let done = self.write_guarded(headers, empty, &spans).await?;
