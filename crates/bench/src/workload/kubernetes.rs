@@ -197,8 +197,11 @@ impl Server {
     }
 
     fn event(&mut self) -> Ask<State> {
-        match &mut self.lease {
-            Some((_, events)) if *events < LEASE_EVENTS_MAX => *events += 1,
+        let lease = match &mut self.lease {
+            Some((lease, events)) if *events < LEASE_EVENTS_MAX => {
+                *events += 1;
+                *lease
+            }
             _ => {
                 let message = LeaseGrantRequest { ttl: LEASE_TTL_SECS, id: 0 }.encode_to_vec();
                 return Ask {
@@ -208,10 +211,10 @@ impl Server {
                     state: State::Granted,
                 };
             }
-        }
+        };
         let number = self.shape.events_begun.fetch_add(1, Ordering::Relaxed);
-        // The random suffix distinguishes the keys of runs with different seeds.
-        let key = [self.shape.events.key(number), format!("-{:x}", self.random.next_u64()).into()];
+        // The lease id distinguishes the keys of this run from those of other runs, even if the seed is the same.
+        let key = [self.shape.events.key(number), format!("-{lease:x}").into()];
         self.change(EVENT, key.concat(), 0, State::Event)
     }
 
@@ -460,6 +463,18 @@ mod tests {
         }
         let end = RangeResponse { kvs: vec![kv(b"c", 1, 1)], ..Default::default() };
         assert!(server.answered(state, &end.encode_to_vec()).is_none());
+    }
+
+    #[test]
+    fn runs_with_the_same_seed_create_different_events() {
+        let first_event = |lease| {
+            let granted = LeaseGrantResponse { id: lease, ..Default::default() };
+            let mut server = server(Duration::MAX / 4);
+            let ask = server.answered(State::Granted, &granted.encode_to_vec()).unwrap();
+            assert_eq!((ask.kind, compared(&ask)), (EVENT, Some(TargetUnion::ModRevision(0))));
+            sent(&ask).compare[0].key.clone()
+        };
+        assert_ne!(first_event(7), first_event(8));
     }
 
     #[test]
