@@ -161,7 +161,11 @@ impl View {
             Key::Character('s' | '>') => self.next_sort(1),
             Key::Character('<') => self.next_sort(-1),
             Key::Character('/') => (self.is_typing, self.offset) = (true, 0),
-            Key::Character('+') => self.interval = (self.interval * 2).min(INTERVAL_MAX),
+            Key::Character('+') => {
+                // The command line may set a longer interval.
+                let longest = self.interval.max(INTERVAL_MAX);
+                self.interval = self.interval.saturating_mul(2).min(longest);
+            }
             Key::Character('-') => self.interval = (self.interval / 2).max(INTERVAL_MIN),
             Key::Character(digit @ '1'..='5') => {
                 let at = usize::try_from(u32::from(digit) - u32::from('1')).unwrap_or_default();
@@ -296,7 +300,15 @@ mod tests {
         assert_eq!(pressed(b"jjjk").0.offset, 2);
         assert_eq!(pressed(b"+").0.interval, Duration::from_secs(4));
         assert_eq!(pressed(b"-----").0.interval, INTERVAL_MIN);
+        assert_eq!(pressed(b"++++++").0.interval, INTERVAL_MAX);
         assert!(pressed(b"p").0.is_paused && !pressed(b"p ").0.is_paused);
+    }
+
+    #[test]
+    fn the_plus_key_never_lowers_the_interval() {
+        let mut view = View::new(INTERVAL_MAX * 2);
+        view.press(Key::Character('+'));
+        assert_eq!(view.interval, INTERVAL_MAX * 2);
     }
 
     #[test]
