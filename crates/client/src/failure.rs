@@ -11,7 +11,7 @@ pub mod exit {
     pub const BAD_CONNECTION: u8 = 2;
     /// Standard input is malformed.
     pub const INVALID_INPUT: u8 = 3;
-    /// The options cannot be combined.
+    /// The value of an option is not supported.
     pub const BAD_FEATURE: u8 = 4;
     /// A signal ended the command.
     pub const INTERRUPTED: u8 = 5;

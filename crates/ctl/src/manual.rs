@@ -28,7 +28,7 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
         ("1", "The cluster refused the request, or an error without a code of its own occurred."),
         ("2", "No connection to a server could be established."),
         ("3", "Standard input is malformed."),
-        ("4", "The options cannot be combined."),
+        ("4", "The value of an option is not supported."),
         ("5", "The command was interrupted."),
         ("128", "The command line is invalid."),
     ],
