@@ -8,7 +8,7 @@
 //!
 //! * Only one CPU profile is taken at a time, for at most [`PROFILE_SECONDS_MAX`]. Profiling ends if the requesting
 //!   client disconnects.
-//! * Only one request at a time looks up symbols, starts to list threads, or encodes a heap profile. Further requests
+//! * Only one request at a time looks up symbols, lists threads, or takes or encodes a heap profile. Further requests
 //!   wait for their turn, but not for the period of another profile.
 //! * A heap profile over a period has the same maximum duration, and also ends if the requesting client disconnects.
 //!
@@ -117,7 +117,7 @@ const ABSENT: &[(&str, &str)] = &[
 /// The profiling pages of this process.
 #[derive(Debug, Default)]
 pub struct Profiles {
-    /// Held while symbols are looked up, threads are listed, or a heap profile is encoded.
+    /// Held while symbols are looked up, threads are listed, or a heap profile is taken or encoded.
     looking: Mutex<()>,
 }
 
@@ -189,18 +189,19 @@ impl Profiles {
             "allocs" => (HeapView::Allocated, "allocs", "allocs-delta"),
             _ => (HeapView::InUse, "heap", "heap-delta"),
         };
+        let alone = self.looking.lock().await;
         let Some(first) = blocking(heap_now).await else {
             let text = format!("no {page} profile: this program's allocator does not take samples");
             return refusal(StatusCode::NOT_FOUND, &text);
         };
         let Some(seconds) = seconds else {
-            let _alone = self.looking.lock().await;
             return if is_for_people(query) {
                 reply::typed(reply::PLAIN_TEXT, blocking(move || first.text()).await)
             } else {
                 attachment(name, blocking(move || first.encode(view)).await)
             };
         };
+        drop(alone);
         wait(request, seconds).await;
         let _alone = self.looking.lock().await;
         let difference = move || {
@@ -235,6 +236,7 @@ impl Profiles {
         let before = blocking(quorate_profiler::threads).await;
         drop(alone);
         wait(request, seconds).await;
+        let _alone = self.looking.lock().await;
         let difference = blocking(move || threads_profile_since(what, &before));
         attachment(name_between, difference.await)
     }
@@ -327,4 +329,37 @@ fn index() -> String {
          <p>Profiles of this process, which runs Quorate {}</p>\n<table>\n{rows}</table>\n</body></html>\n",
         quorate_version::QUORATE_VERSION
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use quorate_profiler::{SamplingAllocator, sample_heap};
+
+    use super::*;
+
+    #[global_allocator]
+    static ALLOCATOR: SamplingAllocator = SamplingAllocator;
+
+    #[inline(never)]
+    fn allocate_during_another_request() -> Vec<u8> {
+        vec![1; 100 << 20]
+    }
+
+    #[tokio::test]
+    async fn a_heap_profile_is_taken_after_the_requests_before_it() {
+        assert!(sample_heap(), "the sampling allocator is installed");
+        let profiles = Profiles::default();
+        let other_request = profiles.looking.lock().await;
+        let request = Request::get("/debug/pprof/heap?debug=1").body(()).unwrap();
+        let mut answer = Box::pin(profiles.answer("/debug/pprof/heap", &request, &[]));
+        let early = tokio::time::timeout(Duration::from_millis(200), &mut answer).await;
+        assert!(early.is_err(), "the request waits for the other request");
+        let held = allocate_during_another_request();
+        drop(other_request);
+        let body = answer.await.unwrap().into_body().collect().await.unwrap().to_bytes();
+        let text = String::from_utf8_lossy(&body);
+        assert!(text.contains("allocate_during_another_request"), "{text}");
+        drop(held);
+    }
 }
