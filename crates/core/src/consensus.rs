@@ -147,6 +147,7 @@ impl<R: WaitingReads> Consensus<R> {
             Event::Applied { index } => return self.notice_applied(*index),
             Event::ReadBarrier { .. } => unreachable!("only `Consensus` starts rounds"),
             Event::Propose(_)
+            | Event::CommitInterval
             | Event::Withdraw(_)
             | Event::ProposeConfChange { .. }
             | Event::Received(_)
@@ -277,6 +278,13 @@ impl<R: WaitingReads> Consensus<R> {
             state.confirm(Millis(at));
         }
         state
+    }
+
+    /// Returns whether this leader defers its commit notices. While it does, the caller passes
+    /// [`Event::CommitInterval`] after each [`quorate_node::COMMIT_NOTICE_INTERVAL`].
+    #[must_use]
+    pub const fn defers_commit_notices(&self) -> bool {
+        self.node.defers_commit_notices()
     }
 
     /// Returns the last entry known to be committed.

@@ -28,6 +28,8 @@ pub struct ConfChangeDecision {
 pub enum Event {
     /// One heartbeat interval has passed.
     Tick,
+    /// A [`crate::COMMIT_NOTICE_INTERVAL`] has passed while [`crate::Node::defers_commit_notices`] was true.
+    CommitInterval,
     /// Requests to add to the log, in order.
     Propose(Vec<Proposal>),
     /// The clients no longer wait for the proposals with these ids, which are in ascending order.

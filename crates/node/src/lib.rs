@@ -21,7 +21,9 @@
 //! 6. On [`Effect::Stop`], stop the member. If the fault requires it, ensure that the member never
 //!    votes again with the same log. The node ignores all further events.
 //! 7. On [`Effect::RefuseWrites`], raise or deactivate this member's NOSPACE alarm.
-//! 8. Before a clean stop, write [`Node::unwritten_hard_state`].
+//! 8. While [`Node::defers_commit_notices`] is true, pass [`Event::CommitInterval`] after each
+//!    [`COMMIT_NOTICE_INTERVAL`].
+//! 9. Before a clean stop, write [`Node::unwritten_hard_state`].
 //!
 //! # Invariants
 //!
@@ -37,6 +39,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
+mod commit_notices;
 mod confirmation;
 mod disk_watch;
 mod early_appends;
@@ -52,6 +55,7 @@ mod refusals;
 mod snapshot_policy;
 mod succession;
 
+pub use commit_notices::COMMIT_NOTICE_INTERVAL;
 pub use effect::{
     Applying, BarrierFailure, Effect, Leadership, LogFault, Persist, ProposalFailure,
 };

@@ -17,6 +17,7 @@ use quorate_raft::{
 };
 use thiserror::Error;
 
+use crate::commit_notices::CommitNotices;
 use crate::confirmation::Confirmation;
 use crate::disk_watch::DiskWatch;
 use crate::early_appends::EarlyAppends;
@@ -110,6 +111,7 @@ pub struct Node {
     early_appends: EarlyAppends,
     /// Membership changes that wait until this member has applied the previous change.
     held_changes: VecDeque<HeldChange>,
+    commit_notices: CommitNotices,
     confirmation: Confirmation,
     disk_watch: DiskWatch,
     full_disk_watch: FullDiskWatch,
@@ -184,6 +186,7 @@ impl Node {
             barriers: ReadBarriers::new(config.first_read_request_id),
             early_appends: EarlyAppends::default(),
             held_changes: VecDeque::new(),
+            commit_notices: CommitNotices::default(),
             confirmation: Confirmation::default(),
             disk_watch: DiskWatch::new(
                 config.fences_stalled_disk.then_some(u64::from(config.election_ticks)),
@@ -240,6 +243,7 @@ impl Node {
         }
         match event {
             Event::Tick => self.handle_tick(),
+            Event::CommitInterval => self.commit_notices.end_interval(),
             Event::Propose(proposals) => self.handle_propose(proposals),
             Event::Withdraw(request_ids) => self.proposals.forget(&request_ids),
             Event::ProposeConfChange { request_id, change } => {
@@ -262,6 +266,7 @@ impl Node {
         }
         self.propose_held_changes();
         self.propose_waiting();
+        self.pace_commit_notices();
         // After a fault, the core's pending work must not be written, sent or applied.
         if !self.is_stopped {
             self.settle();
@@ -329,8 +334,29 @@ impl Node {
         std::mem::take(&mut self.refused_for_room)
     }
 
+    /// Returns whether this leader currently announces commits only with its next append.
+    #[must_use]
+    pub const fn defers_commit_notices(&self) -> bool {
+        self.commit_notices.are_deferred()
+    }
+
+    /// Decides whether the next commit is announced at once. Announces the last commit if a period of deferral has ended.
+    fn pace_commit_notices(&mut self) {
+        let may_defer = self.raft.is_leader()
+            && !self.raft.is_sole_voter()
+            && !self.raft.has_pending_conf_change();
+        let deferred = self.raft.defers_commit_notices();
+        self.commit_notices.observe(self.raft.commit_index(), may_defer);
+        let defers = self.commit_notices.are_deferred();
+        if deferred && !defers {
+            self.raft.announce_commit();
+        }
+        self.raft.defer_commit_notices(defers);
+    }
+
     fn handle_tick(&mut self) {
         self.persistence.tick();
+        self.commit_notices.tick();
         self.watch_disk();
         self.watch_room();
         self.tick_raft();
@@ -431,6 +457,9 @@ impl Node {
             }
             if self.declines(&message) {
                 continue;
+            }
+            if matches!(message.kind, MessageKind::Propose | MessageKind::ReadIndex) {
+                self.commit_notices.note_forwarded();
             }
             if message.kind == MessageKind::Propose {
                 self.receive_proposal(message);

@@ -2,6 +2,7 @@
 //! entries.
 
 mod bounds;
+mod commit_notices;
 mod full_disk;
 mod snapshots;
 mod stalls;

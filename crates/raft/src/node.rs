@@ -173,6 +173,28 @@ impl<S: Storage> Node<S> {
         self.raft.step_request(self.raft.config.id, Term::ZERO, request)
     }
 
+    /// Sets whether this member, as a leader, announces a commit to its followers only with its next append. Otherwise it
+    /// sends each follower an additional message for each commit. The followers also learn the commit index from
+    /// heartbeats. The caller calls [`Node::announce_commit`] if no append has followed within the time that the followers
+    /// may have to wait, and sets this only while no membership change is unapplied, because a removed member receives no
+    /// later append.
+    pub const fn defer_commit_notices(&mut self, defers: bool) {
+        self.raft.defers_commit_notices = defers;
+    }
+
+    /// Returns whether this member, as a leader, announces a commit only with its next append.
+    #[must_use]
+    pub const fn defers_commit_notices(&self) -> bool {
+        self.raft.defers_commit_notices
+    }
+
+    /// Sends the commit index to each follower that could commit further entries with it, if this member is the leader.
+    pub fn announce_commit(&mut self) {
+        if self.is_leader() {
+            self.raft.announce_commit();
+        }
+    }
+
     /// Reports that a message to a member could not be delivered.
     pub fn report_unreachable(&mut self, id: MemberId) {
         if self.is_leader() {

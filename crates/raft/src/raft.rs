@@ -65,6 +65,8 @@ pub(crate) struct Raft<S> {
     /// The last membership change in the log is at or before this index. Until all entries up to
     /// this index are applied, no other change may be proposed.
     pub(crate) pending_conf_index: LogIndex,
+    /// Whether this leader announces a commit only with its next append ([`crate::Node::defer_commit_notices`]).
+    pub(crate) defers_commit_notices: bool,
     /// Number of payload bytes that this leader has appended and that have not been reported as applied.
     pub(crate) uncommitted_bytes: u64,
 
@@ -100,6 +102,7 @@ impl<S: Storage> Raft<S> {
             parked_reads: Vec::new(),
             transferee: NONE,
             pending_conf_index: LogIndex::ZERO,
+            defers_commit_notices: false,
             uncommitted_bytes: 0,
             election_elapsed: 0,
             heartbeat_elapsed: 0,

@@ -84,6 +84,17 @@ impl<S: Storage> Raft<S> {
         true
     }
 
+    /// Sends the commit index to each follower that could commit further entries with it.
+    pub(crate) fn announce_commit(&mut self) {
+        let mut position = 0;
+        while let Some(peer) = self.tracker.peer(position) {
+            if self.progress(peer, |progress, commit| progress.would_learn_commit(commit)) {
+                self.send_append(peer, WhenEmpty::Send);
+            }
+            position += 1;
+        }
+    }
+
     /// Sends heartbeats, which also request confirmation of pending reads.
     pub(crate) fn broadcast_heartbeat(&mut self) {
         let context = self.reads.heartbeat_context();
@@ -149,12 +160,13 @@ impl<S: Storage> Raft<S> {
             return Ok(());
         }
         let is_self = from == self.config.id;
+        let when_empty = if self.defers_commit_notices { WhenEmpty::Skip } else { WhenEmpty::Send };
         if self.advance_commit() {
             self.release_parked_reads();
-            self.broadcast_append();
+            self.append_to_all(when_empty);
         } else if !is_self && self.progress(from, |p, commit| p.would_learn_commit(commit)) {
             // Send the new commit index now instead of with the next heartbeat.
-            self.send_append(from, WhenEmpty::Send);
+            self.send_append(from, when_empty);
         }
         if is_self {
             return Ok(());

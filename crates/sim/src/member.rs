@@ -447,6 +447,26 @@ impl Process {
         done
     }
 
+    /// Returns whether the leader defers its commit notices, so that [`Self::end_commit_interval`] must be called.
+    pub const fn defers_commit_notices(&self) -> bool {
+        self.consensus.defers_commit_notices()
+    }
+
+    /// Processes the end of a commit interval.
+    ///
+    /// # Errors
+    ///
+    /// The process failed and must not be used again.
+    pub fn end_commit_interval(&mut self, now: Micros) -> Result<(), Fatal> {
+        self.now = now;
+        self.consensus.notice_applied(self.outputs.published);
+        self.consensus.note_time(self.clock_now().millis);
+        self.consensus.handle(Event::CommitInterval);
+        let done = self.handle_effects();
+        self.route_outputs();
+        done
+    }
+
     /// Removes old files. Returns their number.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ pub const RARE_STATES: &[&str] = &[
     "a host hangs",
     "a host refuses connections while its process runs",
     "a leader confirms its leadership for a lease",
+    "a leader defers its commit notices",
     "a leader's snapshot is installed",
     "a lease expires",
     "a lease is checkpointed",

@@ -58,6 +58,11 @@ enum Event {
         host: usize,
         life: u64,
     },
+    /// A commit interval ends.
+    CommitInterval {
+        host: usize,
+        life: u64,
+    },
     /// A member does its housekeeping: it checks leases, publishes its name, and sets the cluster version.
     Housekeeping {
         host: usize,
@@ -272,6 +277,7 @@ impl World {
             Event::Start(host) => self.start(host),
             Event::Turn { host, life, turn } => self.take_turn(host, life, turn),
             Event::Tick { host, life } => self.tick(host, life),
+            Event::CommitInterval { host, life } => self.end_commit_interval(host, life),
             Event::Housekeeping { host, life } => self.run_housekeeping(host, life),
             Event::Purge { host, life } => self.purge(host, life),
             Event::CatchUp { host, life } => self.catch_up(host, life),

@@ -31,7 +31,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use quorate_core::{Consensus, LogError, WaitingReads};
-use quorate_node::{Effect, Event, Leadership, Node, Persist, ProposalFailure};
+use quorate_node::{
+    COMMIT_NOTICE_INTERVAL, Effect, Event, Leadership, Node, Persist, ProposalFailure,
+};
 use quorate_raft::{Message, NoteLevel, Role};
 use quorate_storage::wal::SnapshotMark;
 
@@ -124,7 +126,7 @@ impl SharedDriver {
         let mut slot = self.driver.lock();
         let driver = slot.as_mut().expect("no thread has panicked while it ran the driver");
         run(driver);
-        let deadline = (!driver.stopping).then(|| driver.ticks.next_deadline(driver.leads()));
+        let deadline = (!driver.stopping).then(|| driver.next_deadline());
         let has_queued = std::mem::take(&mut driver.has_queued_entries);
         // If there are other voters, this thread does not run the applier, because even a page fault would delay its
         // ticks.
@@ -148,11 +150,13 @@ impl RunInline for SharedDriver {
         // The server aborts on a panic. If panics unwind instead, as in a test, the process may survive a panic of the
         // driver here. The slot then stays empty, because no thread may use a driver whose state is unknown.
         let Some(mut driver) = slot.take() else { return false };
-        let led = driver.leads();
+        let (led, deferred) = (driver.leads(), driver.interval_end.is_some());
         driver.run_queued(&self.inputs);
-        // The driver's thread must wake if the log is to be closed. It must also wake after a change of leadership,
-        // because the next tick may then be earlier than the time until which the thread sleeps.
-        let has_to_wake = driver.stopping || led != driver.leads();
+        // The driver's thread must wake if the log is to be closed. It must also wake after a change of leadership or at
+        // the beginning of a commit interval, because the time until which the thread sleeps may then be too late.
+        let has_to_wake = driver.stopping
+            || led != driver.leads()
+            || (!deferred && driver.interval_end.is_some());
         let has_queued = std::mem::take(&mut driver.has_queued_entries);
         *slot = Some(driver);
         drop(slot);
@@ -172,6 +176,8 @@ pub(crate) struct Driver {
     /// Sends inputs to this driver. The log thread has a clone.
     handle: DriverHandle,
     ticks: Ticks,
+    /// The end of the current commit interval, while commit notices are deferred.
+    interval_end: Option<Instant>,
     /// The inputs that are being processed.
     batch: Vec<Input>,
     log: Log,
@@ -214,6 +220,7 @@ impl Driver {
             consensus: Consensus::new(node, applied, to_millis(times.election_timeout)),
             handle,
             ticks: Ticks::begin(times.heartbeat, now),
+            interval_end: None,
             batch: Vec::new(),
             log: Log::Here(Box::new(writer)),
             neighbours,
@@ -233,7 +240,7 @@ impl Driver {
         self.ticks = Ticks::begin(self.heartbeat, Instant::now());
     }
 
-    /// Processes all queued inputs, and a tick if one is due.
+    /// Processes all queued inputs, and a tick and the end of a commit interval if they are due.
     fn run_queued(&mut self, inputs: &DriverInputs) {
         let mut batch = std::mem::take(&mut self.batch);
         inputs.take(&mut batch);
@@ -251,7 +258,21 @@ impl Driver {
             self.consensus.handle(Event::Tick);
             self.prepare_log();
         }
+        if self.interval_end.take_if(|end| *end <= self.now).is_some() {
+            self.consensus.handle(Event::CommitInterval);
+        }
         self.carry_out_effects();
+        self.interval_end = match self.interval_end {
+            _ if !self.consensus.defers_commit_notices() => None,
+            None => Some(self.now + COMMIT_NOTICE_INTERVAL),
+            end => end,
+        };
+    }
+
+    /// Returns the time by which the driver must run again.
+    fn next_deadline(&self) -> Instant {
+        let tick = self.ticks.next_deadline(self.leads());
+        self.interval_end.map_or(tick, |end| end.min(tick))
     }
 
     /// Returns whether a thread other than the driver's own may run the driver. While the driver writes the log itself,

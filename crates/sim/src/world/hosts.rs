@@ -18,6 +18,9 @@ use quorate_seeded_random::SplitMix64;
 /// The housekeeping interval, as in production.
 const HOUSEKEEPING_EVERY: Micros = 500 * MILLI;
 
+/// The maximum length of a commit interval.
+const COMMIT_INTERVAL_MAX: Micros = 50 * MILLI;
+
 /// The time for which a process continues to run after its member is removed, as in production.
 const REMOVAL_PAUSE: Micros = SECOND;
 
@@ -63,6 +66,8 @@ pub(super) struct Host {
     pub(super) id: u64,
     /// The time of the next turn of each component.
     due: [Option<Micros>; TURNS.len()],
+    /// Whether the end of the current commit interval is scheduled.
+    has_commit_interval: bool,
     /// Microseconds that the host's clock advances per second of virtual time.
     clock_rate: u64,
     /// An old copy of the member's directory.
@@ -106,6 +111,7 @@ impl Host {
             promised: Promised::default(),
             id: 0,
             due: [None; TURNS.len()],
+            has_commit_interval: false,
             clock_rate,
             old_copy: None,
             exchanged_with: None,
@@ -236,6 +242,7 @@ impl World {
         host.process = Some(Box::new(process));
         host.loss_proven_in = None;
         host.due = [None; TURNS.len()];
+        host.has_commit_interval = false;
         if applied.0 == 0 && flags.joins {
             self.rare_states.note("a member joins");
         }
@@ -382,6 +389,17 @@ impl World {
         let next = now + process.settings.tick * 1_000_000 / clock_rate;
         let done = process.tick(now);
         self.queue.push(next, Event::Tick { host, life });
+        self.after_step(host, done);
+    }
+
+    pub(super) fn end_commit_interval(&mut self, host: usize, life: u64) {
+        if self.defer_if_paused(host, || Event::CommitInterval { host, life }) {
+            return;
+        }
+        let now = self.now;
+        let Some(process) = self.process(host, life) else { return };
+        let done = process.end_commit_interval(now);
+        self.hosts[host].has_commit_interval = false;
         self.after_step(host, done);
     }
 
@@ -638,6 +656,14 @@ impl World {
     /// Schedules the next turns of components that have work.
     pub(super) fn schedule(&mut self, at: usize) {
         let life = self.hosts[at].life;
+        let Some(process) = self.hosts[at].process.as_deref() else { return };
+        if process.defers_commit_notices() && !self.hosts[at].has_commit_interval {
+            self.rare_states.note("a leader defers its commit notices");
+            self.hosts[at].has_commit_interval = true;
+            // A longer interval than in production lets more entries be committed without a notice.
+            let end = self.now + 1 + self.rng.below(COMMIT_INTERVAL_MAX);
+            self.queue.push(end, Event::CommitInterval { host: at, life });
+        }
         for turn in TURNS {
             let Some(process) = self.hosts[at].process.as_deref() else { return };
             let Some(wanted) = process.work_at(turn, self.now) else { continue };

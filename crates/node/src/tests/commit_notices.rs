@@ -1,0 +1,112 @@
+//! Tests of the notices with which a leader announces its commit index.
+
+use super::*;
+
+/// Returns three members, of which the first leads and no member has forwarded a request recently.
+fn quiet_three() -> Vec<Member> {
+    let mut members = three();
+    for _ in 0..10 {
+        members[0].handle(Event::Tick);
+        exchange_messages(&mut members);
+    }
+    members
+}
+
+/// Exchanges messages like [`exchange_messages`]. Returns the number of appends without entries.
+fn notices(members: &mut [Member]) -> usize {
+    let mut notices = 0;
+    loop {
+        for member in &mut *members {
+            member.finish_writes();
+        }
+        let messages: Vec<Message> =
+            members.iter_mut().flat_map(|member| std::mem::take(&mut member.sent)).collect();
+        if messages.is_empty() {
+            return notices;
+        }
+        for message in messages {
+            notices +=
+                usize::from(message.kind == MessageKind::Append && message.entries.is_empty());
+            let to = usize::try_from(message.to).unwrap() - 1;
+            members[to].handle(Event::Received(vec![message]));
+        }
+    }
+}
+
+fn commit_indexes(members: &[Member]) -> Vec<u64> {
+    members.iter().map(|member| member.node.commit_index().get()).collect()
+}
+
+#[test]
+fn frequent_commits_are_announced_with_the_next_append() {
+    let mut members = quiet_three();
+    let before = members[0].node.commit_index().get();
+    let counts: Vec<usize> = (1..=4)
+        .map(|id| {
+            members[0].propose(id, "x");
+            notices(&mut members)
+        })
+        .collect();
+    assert_eq!(counts, [2, 0, 0, 0]);
+    assert_eq!(commit_indexes(&members), [before + 4, before + 3, before + 3]);
+    assert!(members[0].node.defers_commit_notices());
+    members[0].handle(Event::CommitInterval);
+    assert_eq!(notices(&mut members), 0, "entries were committed in the interval");
+    members[0].handle(Event::CommitInterval);
+    assert_eq!(notices(&mut members), 2);
+    assert_eq!(commit_indexes(&members), [before + 4; 3]);
+    assert!(!members[0].node.defers_commit_notices());
+}
+
+#[test]
+fn separate_commits_are_announced_at_once() {
+    let mut members = quiet_three();
+    for id in 1..=20 {
+        members[0].propose(id, "x");
+        assert_eq!(notices(&mut members), 2);
+        members[0].handle(Event::CommitInterval);
+        assert_eq!(notices(&mut members), 0);
+    }
+}
+
+#[test]
+fn a_commit_is_announced_at_once_to_a_member_that_forwards_requests() {
+    let mut members = quiet_three();
+    for id in 1..=2 {
+        members[0].propose(id, "x");
+        exchange_messages(&mut members);
+    }
+    let indexes = commit_indexes(&members);
+    assert!(indexes[1] < indexes[0]);
+    // The reader on the second member waits until that member has applied the last entry.
+    members[1].handle(Event::ReadBarrier { round: 1 });
+    exchange_messages(&mut members);
+    assert_eq!(members[1].passed, [(1, LogIndex(indexes[0]))]);
+    assert_eq!(commit_indexes(&members), [indexes[0]; 3]);
+    for id in 3..=5 {
+        members[1].propose(id, "x");
+        exchange_messages(&mut members);
+        let indexes = commit_indexes(&members);
+        assert_eq!(indexes, [indexes[0]; 3]);
+    }
+}
+
+/// A removed member receives no append after the leader has applied its removal.
+#[test]
+fn the_commit_of_a_membership_change_is_announced_at_once() {
+    let mut members = quiet_three();
+    for id in 1..=2 {
+        members[0].propose(id, "x");
+        exchange_messages(&mut members);
+    }
+    assert!(members[0].node.defers_commit_notices());
+    members[0].holds_applications = true;
+    let change =
+        ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 3, ..ConfChange::default() };
+    members[0].handle(Event::ProposeConfChange { request_id: 3, change });
+    exchange_messages(&mut members);
+    assert_eq!(members[0].unapplied.len(), 1);
+    for member in &members {
+        assert_eq!(member.applied.last().unwrap().kind, EntryKind::ConfChange);
+    }
+}
