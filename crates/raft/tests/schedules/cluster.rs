@@ -175,13 +175,16 @@ impl Cluster {
         }
     }
 
-    /// Simulates an action of an operator or of the transport.
+    /// Simulates an action of an operator, of the transport, or of the caller.
     fn nudge(&mut self, id: MemberId) {
         let other = 1 + self.random.below(MEMBERS);
-        match self.random.below(5) {
+        match self.random.below(8) {
             0 | 1 => self.with(id, |node| node.report_unreachable(other)),
             2 => self.with(id, |node| node.transfer_leader(other)),
             3 => self.with(id, Node::forget_leader),
+            4 => self.with(id, |node| node.defer_commit_notices(true)),
+            5 => self.with(id, |node| node.defer_commit_notices(false)),
+            6 => self.with(id, Node::announce_commit),
             _ => self.with(id, Node::campaign),
         }
     }
@@ -192,6 +195,8 @@ impl Cluster {
         self.sides.clear();
         for id in 1..=MEMBERS {
             self.restart(id);
+            // The proposals below follow each other, so followers would learn of each commit only with the next one.
+            self.with(id, |node| node.defer_commit_notices(false));
         }
         let last = Bytes::from_static(b"last proposal");
         for _ in 0..400 {
