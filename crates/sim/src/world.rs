@@ -18,6 +18,7 @@ mod hosts;
 mod inspection;
 mod log_end;
 mod operator;
+mod timers;
 mod transfers;
 
 use std::collections::BTreeMap;

@@ -15,9 +15,6 @@ use crate::member::{Booted, Failure, Fatal, Out, Process, Promised, Refused, Rep
 use crate::plan::{Kind, Plan, Theme};
 use quorate_seeded_random::SplitMix64;
 
-/// The housekeeping interval, as in production.
-const HOUSEKEEPING_EVERY: Micros = 500 * MILLI;
-
 /// The maximum length of a commit interval.
 const COMMIT_INTERVAL_MAX: Micros = 50 * MILLI;
 
@@ -67,9 +64,9 @@ pub(super) struct Host {
     /// The time of the next turn of each component.
     due: [Option<Micros>; TURNS.len()],
     /// Whether the end of the current commit interval is scheduled.
-    has_commit_interval: bool,
+    pub(super) has_commit_interval: bool,
     /// Microseconds that the host's clock advances per second of virtual time.
-    clock_rate: u64,
+    pub(super) clock_rate: u64,
     /// An old copy of the member's directory.
     pub(super) old_copy: Option<FaultyDisk>,
     /// The host with which this host has exchanged directories.
@@ -320,13 +317,13 @@ impl World {
     }
 
     /// Returns the process with the sequence number `life`, unless it has ended.
-    fn process(&mut self, at: usize, life: u64) -> Option<&mut Process> {
+    pub(super) fn process(&mut self, at: usize, life: u64) -> Option<&mut Process> {
         let host = self.hosts.get_mut(at).filter(|host| host.life == life)?;
         host.process.as_deref_mut()
     }
 
     /// Defers an event if the process is paused. Returns whether it deferred the event.
-    fn defer_if_paused(&mut self, at: usize, event: impl FnOnce() -> Event) -> bool {
+    pub(super) fn defer_if_paused(&mut self, at: usize, event: impl FnOnce() -> Event) -> bool {
         let until = self.hosts[at].paused_until;
         let is_paused = until > self.now;
         if is_paused {
@@ -377,54 +374,6 @@ impl World {
         if process.status().hard_state.term == term {
             self.judge.fail(|| format!("h{host} continues after proof that its log is lost"));
         }
-    }
-
-    pub(super) fn tick(&mut self, host: usize, life: u64) {
-        if self.defer_if_paused(host, || Event::Tick { host, life }) {
-            return;
-        }
-        let now = self.now;
-        let clock_rate = self.hosts[host].clock_rate;
-        let Some(process) = self.process(host, life) else { return };
-        let next = now + process.settings.tick * 1_000_000 / clock_rate;
-        let done = process.tick(now);
-        self.queue.push(next, Event::Tick { host, life });
-        self.after_step(host, done);
-    }
-
-    pub(super) fn end_commit_interval(&mut self, host: usize, life: u64) {
-        if self.defer_if_paused(host, || Event::CommitInterval { host, life }) {
-            return;
-        }
-        let now = self.now;
-        let Some(process) = self.process(host, life) else { return };
-        let done = process.end_commit_interval(now);
-        self.hosts[host].has_commit_interval = false;
-        self.after_step(host, done);
-    }
-
-    pub(super) fn run_housekeeping(&mut self, host: usize, life: u64) {
-        if self.defer_if_paused(host, || Event::Housekeeping { host, life }) {
-            return;
-        }
-        let (now, version) = (self.now, self.plan.version);
-        let name = self.hosts[host].flags.name.clone();
-        let Some(process) = self.process(host, life) else { return };
-        process.check_leases(now);
-        process.run_housekeeping(&name, version, now);
-        self.queue.push(now + HOUSEKEEPING_EVERY, Event::Housekeeping { host, life });
-        self.after_step(host, Ok(()));
-    }
-
-    pub(super) fn purge(&mut self, host: usize, life: u64) {
-        if self.defer_if_paused(host, || Event::Purge { host, life }) {
-            return;
-        }
-        let Some(process) = self.process(host, life) else { return };
-        let done = process.purge();
-        let at = self.random_time(self.plan.purge_every);
-        self.queue.push(at, Event::Purge { host, life });
-        self.after_step(host, done.map(drop));
     }
 
     /// Processes the outputs of a process, and schedules the next turns of its components.
