@@ -264,7 +264,8 @@ impl TableReader {
         }
         let count = match self.database.tables() {
             Tables::Local => match Part::of(range) {
-                Some(part) => self.count_by_spans(&part, revision, position).await?,
+                // The future is boxed, because it is large.
+                Some(part) => Box::pin(self.count_by_spans(&part, revision, position)).await?,
                 None => 0,
             },
             // The coordinator of a Citus database would have to fetch all keys to divide the range.
