@@ -1,12 +1,12 @@
 //! Counts the keys of a large keyspace in the background, before clients ask for counts.
 //!
 //! If no spans are stored that cover the whole keyspace, the sequencer divides the rest of the keyspace. Every server
-//! stores its spans regularly.
+//! that has spans stores them regularly.
 //!
 //! # Invariants
 //!
-//! * At most one statement at a time divides a part of the keyspace, and the task pauses between two statements for as
-//!   long as the previous one took.
+//! * The task of a server executes one statement at a time that divides a part of the keyspace, and pauses between two
+//!   statements for as long as the previous one took. If statements fail, it pauses for longer and longer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,33 +22,38 @@ use crate::spans::DIVIDED_KEYS_MAX;
 /// The interval at which a server stores its spans.
 const STORE_INTERVAL: Duration = Duration::from_secs(30);
 
+/// The maximum pause after failures.
+const PAUSE_MAX: Duration = Duration::from_secs(960);
+
 /// Counts keys and stores spans until the engine stops.
 pub(crate) async fn run(reader: TableReader, role: Arc<Role>) {
     let mut term = role.term.subscribe();
+    let mut pause = STORE_INTERVAL;
     loop {
-        let is_sequencer = term.borrow_and_update().is_some();
-        match count_once(&reader, is_sequencer).await {
-            Ok(()) | Err(ReadFault::Overtaken) => {}
+        term.mark_unchanged();
+        match count_once(&reader, &role).await {
+            Ok(()) | Err(ReadFault::Overtaken) => pause = STORE_INTERVAL,
             Err(ReadFault::Failed(error)) => {
                 log::warn!("failed to store the counts of keys", "error" = error.to_string());
+                pause = (2 * pause).min(PAUSE_MAX);
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(STORE_INTERVAL) => {}
+            () = tokio::time::sleep(pause) => {}
             // The role lives as long as the engine.
             _ = term.changed() => {}
         }
     }
 }
 
-async fn count_once(reader: &TableReader, is_sequencer: bool) -> Result<(), ReadFault> {
+async fn count_once(reader: &TableReader, role: &Role) -> Result<(), ReadFault> {
     // The coordinator of a Citus database would have to fetch all keys to divide the keyspace.
     if reader.database.tables() == Tables::Distributed {
         return Ok(());
     }
-    reader.restore_spans().await?;
-    if is_sequencer && is_large(reader).await? {
-        divide_all(reader).await?;
+    reader.restore_spans().await;
+    if role.term().is_some() && is_large(reader).await? {
+        divide_all(reader, role).await?;
     }
     Ok(reader.store_spans().await?)
 }
@@ -59,11 +64,14 @@ async fn is_large(reader: &TableReader) -> Result<bool, DatabaseFault> {
     Ok(progress.ok_or_else(no_progress)?.get::<_, i64>(2) > DIVIDED_KEYS_MAX)
 }
 
-/// Divides all parts of the keyspace that have no spans.
-async fn divide_all(reader: &TableReader) -> Result<(), ReadFault> {
-    let mut from = Bytes::new();
-    loop {
-        let turn = reader.dividing.lock().await;
+/// Divides all parts of the keyspace that have no spans, while this server is the sequencer.
+async fn divide_all(reader: &TableReader, role: &Role) -> Result<(), ReadFault> {
+    let (mut from, mut stored) = (Bytes::new(), Instant::now());
+    while role.term().is_some() {
+        let mut turn = reader.dividing.lock().await;
+        if reader.tail.first_gap(&from).is_some() {
+            reader.restore_newer_spans(&mut turn).await;
+        }
         let started = Instant::now();
         let Some(gap) = reader.tail.first_gap(&from) else { return Ok(()) };
         let (position, end) = (reader.tail.position(), gap.end.clone());
@@ -74,6 +82,12 @@ async fn divide_all(reader: &TableReader) -> Result<(), ReadFault> {
             Some(next) => from = next,
             None => return Ok(()),
         }
-        tokio::time::sleep(started.elapsed()).await;
+        let took = started.elapsed();
+        if stored.elapsed() >= STORE_INTERVAL {
+            reader.store_spans().await?;
+            stored = Instant::now();
+        }
+        tokio::time::sleep(took).await;
     }
+    Ok(())
 }

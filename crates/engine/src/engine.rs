@@ -188,8 +188,8 @@ impl Engine {
             dividing: Arc::default(),
             restored: Arc::default(),
         };
-        tasks.spawn(counting::run(reader.clone(), Arc::clone(&role)));
         rounds.wait().await?;
+        tasks.spawn(counting::run(reader.clone(), Arc::clone(&role)));
         let tasks = tokio::sync::Mutex::new(tasks);
         let shared = Shared { cluster_id, context, role, reader, forward, tasks };
         Ok(Self { shared: Arc::new(shared) })

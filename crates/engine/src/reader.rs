@@ -33,6 +33,7 @@ use quorate_state::mvcc::{
     Candidates, KeyRange, LoadedVersion, MvccError, RangeQuery, RangeResult, Store, StoreOptions,
 };
 use quorate_state::schema::Revision;
+use quorate_telemetry::log;
 use tokio::sync::{Mutex, OnceCell};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -290,13 +291,27 @@ impl TableReader {
         Ok(row.get::<_, i64>(0) + i64::try_from(live).unwrap_or(i64::MAX))
     }
 
-    /// Adds the stored spans to the tail, if no request or task has done so since the start of the server.
-    pub(crate) async fn restore_spans(&self) -> Result<(), DatabaseFault> {
+    /// Returns the position of the last batch in the tables.
+    async fn written_seq(&self) -> Result<i64, DatabaseFault> {
+        let progress = self.database.query_opt(Statement::ReadProgress, &[]).await?;
+        Ok(progress.ok_or_else(no_progress)?.get(0))
+    }
+
+    /// Adds the stored spans to the tail, if no request or task has done so since the start of the server. Without them,
+    /// counting takes longer, so a fault is only logged.
+    pub(crate) async fn restore_spans(&self) {
         let restore = async || {
             let mut turn = self.dividing.lock().await;
-            stored_spans::restore(&self.database, &self.tail, &mut turn).await
+            self.restore_newer_spans(&mut turn).await;
         };
-        self.restored.get_or_try_init(restore).await.copied()
+        self.restored.get_or_init(restore).await;
+    }
+
+    /// Adds the stored spans to the tail, if they are newer than the ones that this server has read or stored.
+    pub(crate) async fn restore_newer_spans(&self, turn: &mut Dividing) {
+        if let Err(fault) = stored_spans::restore(&self.database, &self.tail, turn).await {
+            log::warn!("failed to read the stored counts of keys", "error" = fault.to_string());
+        }
     }
 
     /// Stores the spans of the tail, if they cover many keys.
@@ -313,7 +328,7 @@ impl TableReader {
         revision: i64,
         position: Position,
     ) -> Result<i64, ReadFault> {
-        self.restore_spans().await?;
+        self.restore_spans().await;
         let (mut count, mut parts, mut turn) = (0, vec![part.clone()], None);
         while let Some(part) = parts.pop() {
             let (known, gaps) = self.tail.spanned(&part, revision, position.restarts);
@@ -327,7 +342,7 @@ impl TableReader {
                         None => turn.insert(self.dividing.lock().await),
                     };
                     // Another request or another server may have divided the rest in the meantime.
-                    stored_spans::restore(&self.database, &self.tail, turn).await?;
+                    self.restore_newer_spans(turn).await;
                     parts.push(rest);
                 }
             }
@@ -343,13 +358,22 @@ impl TableReader {
         revision: i64,
         position: Position,
     ) -> Result<(i64, Option<Part>), ReadFault> {
-        let (overlaid, _) = self.tail.overlay(gap.range(), Some(revision));
+        let (overlaid, at) = self.tail.overlay(gap.range(), Some(revision));
         let keys: Vec<&[u8]> = overlaid.iter().map(|overlaid| &overlaid.key[..]).collect();
         let (from, to, end) = bounds(gap.range());
         let parameters: [&(dyn ToSql + Sync); 6] =
             [&from, &to, &revision, &keys, &SPAN_KEYS, &DIVIDED_KEYS_MAX];
         let read = self.database.read_versions(Statement::DivideAt(end), &parameters).await?;
         check_compaction(read.compacted, revision)?;
+        let written = match read.rows.first() {
+            Some(row) => row.get(3),
+            None => self.written_seq().await?,
+        };
+        // The tables have lost changes that are not in the overlay, so the count would be wrong. The next round restores
+        // these changes.
+        if written < at.written_seq.cast_signed() {
+            return Err(ReadFault::Overtaken);
+        }
         let last = read.rows.last().map(|row| (row.get::<_, i64>(0), row.get(1)));
         let (in_tables, last_key) = last.unwrap_or((0, &[][..]));
         let (part, rest) = match in_tables == DIVIDED_KEYS_MAX {

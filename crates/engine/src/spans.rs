@@ -205,12 +205,27 @@ impl Spans {
         Some(Part { start, end: next.map(|(next, _)| next.clone()) })
     }
 
-    /// Returns the spans as parts of the keyspace with their counts, in key order.
+    /// Returns whether no further part of the keyspace can have spans.
+    pub(crate) fn are_full(&self) -> bool {
+        self.spans.len() >= SPANS_MAX || self.bounds_bytes >= BOUNDS_BYTES_MAX * 3 / 4
+    }
+
+    /// Returns the spans as parts of the keyspace with their counts, in key order. Adjacent spans with few keys form one
+    /// part, so that spans whose keys have been deleted do not accumulate.
     pub(crate) fn to_parts(&self) -> Vec<(Part, i64)> {
-        let part = |(start, span): (&Bytes, &Span)| {
-            (Part { start: start.clone(), end: span.end.clone() }, span.count)
-        };
-        self.spans.iter().map(part).collect()
+        let mut parts: Vec<(Part, i64)> = Vec::new();
+        for (start, span) in &self.spans {
+            match parts.last_mut() {
+                Some((part, count))
+                    if part.end.as_ref() == Some(start) && *count + span.count <= SPAN_KEYS =>
+                {
+                    part.end.clone_from(&span.end);
+                    *count += span.count;
+                }
+                _ => parts.push((Part { start: start.clone(), end: span.end.clone() }, span.count)),
+            }
+        }
+        parts
     }
 
     /// Returns spans with these counts. Leaves out parts that are empty, overlap another part, have an invalid count or
@@ -375,6 +390,19 @@ mod tests {
     }
 
     #[test]
+    fn adjacent_spans_with_few_keys_are_stored_as_one_part() {
+        let mut spans = Spans::default();
+        for (start, end, count) in
+            [(1, 2, 3), (2, 3, 0), (3, 4, SPAN_KEYS - 3), (4, 5, 1), (6, 7, 1)]
+        {
+            let part = part(start, Some(end));
+            spans.replace(&part, Spans::divide(&part, [], count));
+        }
+        let parts = [(part(1, Some(4)), SPAN_KEYS), (part(4, Some(5)), 1), (part(6, Some(7)), 1)];
+        assert_eq!(spans.to_parts(), parts);
+    }
+
+    #[test]
     fn invalid_parts_are_left_out() {
         let parts = [
             (part(3, Some(3)), 1),
@@ -382,10 +410,10 @@ mod tests {
             (part(4, Some(6)), SPAN_KEYS_MAX + 1),
             (part(4, Some(8)), 2),
             (part(7, Some(9)), 3),
-            (part(8, None), 4),
+            (part(8, None), SPAN_KEYS),
         ];
         let spans = Spans::from_parts(parts);
-        assert_eq!(spans.to_parts(), [(part(4, Some(8)), 2), (part(8, None), 4)]);
+        assert_eq!(spans.to_parts(), [(part(4, Some(8)), 2), (part(8, None), SPAN_KEYS)]);
     }
 
     proptest! {

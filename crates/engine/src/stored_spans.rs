@@ -28,6 +28,9 @@ use crate::term_id::TermId;
 /// dividing the keyspace takes less time.
 const LOG_BYTES_MAX: usize = 512 << 20;
 
+/// The size of a batch without content, in bytes. It limits the number of empty batches that are read.
+const BATCH_BYTES: usize = 256;
+
 /// The right to divide a large part of the keyspace, which only one request or task of a server has at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Dividing {
@@ -68,8 +71,8 @@ impl Stored {
     }
 }
 
-/// Stores the spans of a tail, unless the stored spans cover more keys and are recent. Does nothing if the spans cover few
-/// keys.
+/// Stores the spans of a tail, unless the stored spans are recent or cover many more keys. Does nothing if the keyspace is
+/// small and has no stored spans.
 pub(crate) async fn store(
     database: &Database,
     tail: &Tail,
@@ -77,7 +80,9 @@ pub(crate) async fn store(
 ) -> Result<(), DatabaseFault> {
     let (spans, position) = tail.spans();
     let keys: i64 = spans.iter().map(|(_, count)| count).sum();
-    if keys <= DIVIDED_KEYS_MAX || turn.known_seq(position.restarts) >= Some(position.seq) {
+    let known = turn.known_seq(position.restarts);
+    let is_small = keys <= DIVIDED_KEYS_MAX && known.is_none();
+    if is_small || known >= Some(position.seq) {
         return Ok(());
     }
     let starts: Vec<&[u8]> = spans.iter().map(|(part, _)| &part.start[..]).collect();
@@ -108,10 +113,11 @@ pub(crate) async fn restore(
     if stored.seq > position.seq {
         return Ok(());
     }
-    turn.note(stored.seq, position.restarts);
+    let seq = stored.seq;
     if let Some(spans) = updated(database, stored, position).await? {
         tail.restore_spans(spans, position);
     }
+    turn.note(seq, position.restarts);
     Ok(())
 }
 
@@ -133,7 +139,7 @@ async fn updated(
         for batch in read.batches.iter().filter(|batch| batch.seq <= to.seq) {
             spans.apply(batch, i64::MIN);
             reached = (batch.seq, batch.term);
-            bytes += batch.byte_count;
+            bytes += BATCH_BYTES + batch.byte_count;
         }
         if reached.0 >= to.seq || read.is_end || bytes > LOG_BYTES_MAX {
             return Ok((reached == (to.seq, to.term)).then_some(spans));

@@ -255,9 +255,10 @@ impl Tail {
         inner.spans.replace(part, spans);
     }
 
-    /// Returns the first part of the keyspace from a key on that has no spans.
+    /// Returns the first part of the keyspace from a key on that has no spans but can have spans.
     pub(crate) fn first_gap(&self, from: &[u8]) -> Option<Part> {
-        self.inner.read().spans.first_gap(from)
+        let inner = self.inner.read();
+        if inner.spans.are_full() { None } else { inner.spans.first_gap(from) }
     }
 
     /// Returns the spans with their counts at the current position.

@@ -77,10 +77,10 @@ pub(crate) enum Statement {
     CountAt(End),
     /// Numbers the first `$6` keys of a range that are live at a revision, except the given keys, from 1 in key order.
     /// Reads every `$5`th of these keys, beginning with the first one, and the last one, each with its number. Also
-    /// reads the compacted revision.
+    /// reads the compacted revision and the position of the last batch in the tables.
     DivideAt(End),
-    /// Stores the spans of this server with their counts at a position of the log, unless the stored spans cover more
-    /// keys and are recent.
+    /// Stores the spans of this server with their counts at a position of the log, unless the stored spans are recent, or
+    /// cover many more keys.
     StoreSpans,
     /// Reads the stored spans, unless they have the counts at position `$1` or an earlier position.
     ReadSpans,
@@ -173,9 +173,8 @@ const AT_REVISION: &str = "FROM {s}.newest n LEFT JOIN LATERAL (\
      ORDER BY v.mod_revision DESC, v.sub DESC LIMIT 1) o ON true \
      WHERE {range} AND ((n.mod_revision <= $3 AND NOT n.deleted) OR (n.mod_revision > $3 AND NOT o.deleted))";
 
-/// The condition that a key is live at revision `$3`, and is not one of the keys in `$4`.
-const LIVE_AT_REVISION: &str = "n.key <> ALL($4) AND \
-     CASE WHEN n.mod_revision <= $3 THEN NOT n.deleted ELSE coalesce((\
+/// The condition that a key is live at revision `$3`.
+const LIVE_AT_REVISION: &str = "CASE WHEN n.mod_revision <= $3 THEN NOT n.deleted ELSE coalesce((\
      SELECT NOT v.deleted FROM {s}.versions v WHERE v.key = n.key AND v.mod_revision <= $3 \
      ORDER BY v.mod_revision DESC, v.sub DESC LIMIT 1), false) END";
 
@@ -211,13 +210,14 @@ impl Statement {
             ),
             Self::RangeAt { end, whole, descending } => range_at(end, whole, descending, compacted),
             Self::CountAt(end) => format!(
-                "SELECT count(*), {compacted} FROM {{s}}.newest n WHERE {} AND {LIVE_AT_REVISION}",
+                "SELECT count(*), {compacted} FROM {{s}}.newest n WHERE {} AND n.key <> ALL($4) AND {LIVE_AT_REVISION}",
                 end.condition()
             ),
             Self::DivideAt(end) => format!(
-                "SELECT l.place, l.key, {compacted} FROM (SELECT k.key, row_number() OVER keys AS place, \
-                 lead(true) OVER keys IS NULL AS is_last FROM (SELECT n.key FROM {{s}}.newest n \
-                 WHERE {} AND {LIVE_AT_REVISION} ORDER BY n.key LIMIT $6) k \
+                "SELECT l.place, l.key, {compacted}, (SELECT p.written_seq FROM {{s}}.progress p WHERE p.id = 1) \
+                 FROM (SELECT k.key, row_number() OVER keys AS place, lead(true) OVER keys IS NULL AS is_last \
+                 FROM (SELECT n.key FROM {{s}}.newest n WHERE {} AND n.key NOT IN (SELECT unnest($4::bytea[])) \
+                 AND {LIVE_AT_REVISION} ORDER BY n.key LIMIT $6) k \
                  WINDOW keys AS (ORDER BY k.key)) l \
                  WHERE (l.place - 1) % $5 = 0 OR l.is_last ORDER BY l.place",
                 end.condition()
@@ -365,7 +365,9 @@ impl Statement {
                  ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, epoch = excluded.epoch, nonce = excluded.nonce, \
                  key_count = excluded.key_count, stored = excluded.stored, starts = excluded.starts, \
                  ends = excluded.ends, counts = excluded.counts \
-                 WHERE o.key_count <= excluded.key_count OR o.stored < now() - interval '1 minute'"
+                 WHERE o.key_count < excluded.key_count OR (o.seq < excluded.seq AND \
+                 o.stored < now() - interval '25 seconds' AND \
+                 (excluded.key_count > o.key_count * 9 / 10 OR o.stored < now() - interval '5 minutes'))"
             }
             Self::ReadSpans => {
                 "SELECT seq, epoch, nonce, starts, ends, counts FROM {s}.spans WHERE id = 1 AND seq > $1"
@@ -499,6 +501,10 @@ mod tests {
         for statement in reads_at_a_revision() {
             let local = statement.text("s", Tables::Local);
             assert!(local.contains("p.compacted") && local.contains("s.progress"), "{local}");
+            // Ranges of distributed tables are not divided.
+            if matches!(statement, Statement::DivideAt(_)) {
+                continue;
+            }
             let distributed = statement.text("s", Tables::Distributed);
             assert!(!distributed.contains("s.progress"), "{distributed}");
             assert!(distributed.contains("NULL::bigint AS compacted"), "{distributed}");
