@@ -2,9 +2,10 @@
 //!
 //! A commit that no append follows costs an additional message to each follower, which has to wake up for it. If the next
 //! append comes soon, it can carry the commit index instead. A leader defers its notices while commits follow each other
-//! quickly: as long as at least one entry is committed in each interval of [`COMMIT_NOTICE_INTERVAL`]. After an interval
-//! without a commit, it announces its commit index. A period of deferral begins after a commit, so a commit without
-//! another one shortly before it is announced at once.
+//! quickly: as long as at least one entry is committed in each interval of [`COMMIT_NOTICE_INTERVAL`]. At the end of each
+//! interval, it announces its commit index to the followers to which no append has carried the commit index of the
+//! beginning of the interval. A period of deferral begins after a commit, so a commit without another one shortly before
+//! it is announced at once.
 //!
 //! The caller must pass [`Event::CommitInterval`](crate::Event::CommitInterval) after each interval in such a period, for
 //! which its thread may have to wake up. Therefore a leader whose periods end after one interval tries again only after
@@ -87,17 +88,19 @@ impl CommitNotices {
         self.commit = commit;
     }
 
-    /// Ends an interval, and the period if no entry was committed in the interval.
-    pub(crate) fn end_interval(&mut self) {
-        let Some(period) = self.period else { return };
+    /// Ends an interval, and the period if no entry was committed in the interval. Returns the commit index that every
+    /// follower must know now.
+    pub(crate) fn end_interval(&mut self) -> Option<LogIndex> {
+        let period = self.period?;
         if self.commit > period.commit {
             self.period = Some(Period { commit: self.commit, is_first_interval: false });
-            return;
+            return Some(period.commit);
         }
         self.pause =
             if period.is_first_interval { (2 * self.pause).clamp(1, COMMITS_MAX) } else { 0 };
         self.at_once = self.pause.max(1);
         self.period = None;
+        Some(period.commit)
     }
 }
 

@@ -243,7 +243,11 @@ impl Node {
         }
         match event {
             Event::Tick => self.handle_tick(),
-            Event::CommitInterval => self.commit_notices.end_interval(),
+            Event::CommitInterval => {
+                if let Some(overdue) = self.commit_notices.end_interval() {
+                    self.raft.announce_commit(overdue);
+                }
+            }
             Event::Propose(proposals) => self.handle_propose(proposals),
             Event::Withdraw(request_ids) => self.proposals.forget(&request_ids),
             Event::ProposeConfChange { request_id, change } => {
@@ -349,7 +353,7 @@ impl Node {
         self.commit_notices.observe(self.raft.commit_index(), may_defer);
         let defers = self.commit_notices.are_deferred();
         if deferred && !defers {
-            self.raft.announce_commit();
+            self.raft.announce_commit(self.raft.commit_index());
         }
         self.raft.defer_commit_notices(defers);
     }

@@ -188,10 +188,11 @@ impl<S: Storage> Node<S> {
         self.raft.defers_commit_notices
     }
 
-    /// Sends the commit index to each follower that could commit further entries with it, if this member is the leader.
-    pub fn announce_commit(&mut self) {
+    /// Sends the commit index to each follower that does not know yet that all entries up to `index` are committed, if
+    /// this member is the leader. Followers that lack these entries receive nothing.
+    pub fn announce_commit(&mut self, index: LogIndex) {
         if self.is_leader() {
-            self.raft.announce_commit();
+            self.raft.announce_commit(index);
         }
     }
 

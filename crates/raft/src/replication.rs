@@ -84,11 +84,12 @@ impl<S: Storage> Raft<S> {
         true
     }
 
-    /// Sends the commit index to each follower that could commit further entries with it.
-    pub(crate) fn announce_commit(&mut self) {
+    /// Sends the commit index to each follower that would commit further entries if it knew that all entries up to
+    /// `index` are committed.
+    pub(crate) fn announce_commit(&mut self, index: LogIndex) {
         let mut position = 0;
         while let Some(peer) = self.tracker.peer(position) {
-            if self.progress(peer, |progress, commit| progress.would_learn_commit(commit)) {
+            if self.progress(peer, |progress, _| progress.would_learn_commit(index)) {
                 self.send_append(peer, WhenEmpty::Send);
             }
             position += 1;

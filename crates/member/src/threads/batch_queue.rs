@@ -263,6 +263,11 @@ mod tests {
         // An interrupt ends only one wait, so the next wait lasts until its deadline.
         let deadline = Some(Instant::now() + Duration::from_millis(5));
         assert_eq!(receiver.receive_until(&mut batch, deadline), Err(ReceiveError::TimedOut));
+        // Another thread may take the items before the interrupted thread wakes.
+        sender.send(1).unwrap();
+        sender.interrupt();
+        receiver.take(&mut batch);
+        assert_eq!(receiver.wait(None), Ok(()));
         let waiting = std::thread::spawn(move || receiver.receive_until(&mut Vec::new(), None));
         sender.interrupt();
         assert_eq!(waiting.join().unwrap(), Ok(()));

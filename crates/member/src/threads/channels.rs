@@ -235,6 +235,11 @@ impl DriverHandle {
         Ok(())
     }
 
+    /// Wakes the driver's thread, even if another thread takes all queued inputs before it wakes.
+    pub(crate) fn interrupt(&self) {
+        self.inputs.interrupt();
+    }
+
     /// Reports an event to the driver's thread. Reports are dropped after the driver ends.
     pub(crate) fn report(&self, input: Input) {
         _ = self.inputs.send(input);

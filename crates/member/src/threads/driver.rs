@@ -164,7 +164,7 @@ impl RunInline for SharedDriver {
             self.applier.run_or_wake();
         }
         if has_to_wake {
-            self.handle.report(Input::Wake);
+            self.handle.interrupt();
         }
         true
     }

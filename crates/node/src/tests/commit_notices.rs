@@ -58,6 +58,39 @@ fn frequent_commits_are_announced_with_the_next_append() {
     assert!(!members[0].node.defers_commit_notices());
 }
 
+/// The entries of the last append are committed one after the other, and no further append carries the commit index.
+#[test]
+fn commits_without_appends_are_announced_after_an_interval() {
+    let mut members = quiet_three();
+    members[0].propose(1, "x");
+    exchange_messages(&mut members);
+    let before = members[0].node.commit_index().get();
+    assert!(members[0].node.defers_commit_notices());
+    for id in 2..=5 {
+        members[0].propose(id, "x");
+    }
+    members[0].finish_writes();
+    let mut answers = Vec::new();
+    for message in std::mem::take(&mut members[0].sent) {
+        let to = usize::try_from(message.to).unwrap() - 1;
+        members[to].handle(Event::Received(vec![message]));
+        members[to].finish_writes();
+        answers.append(&mut members[to].sent);
+    }
+    let mut known = Vec::new();
+    for answer in answers.into_iter().filter(|answer| answer.from == 2) {
+        members[0].handle(Event::Received(vec![answer]));
+        members[0].handle(Event::CommitInterval);
+        exchange_messages_without(&mut members, 3);
+        known.push(commit_indexes(&members)[1]);
+    }
+    assert_eq!(known.len(), 4, "{known:?}");
+    // After each interval, the follower knows at least the commit index of its beginning.
+    for (commit, known) in (before..).zip(known) {
+        assert!(known >= commit, "{known} < {commit}");
+    }
+}
+
 #[test]
 fn separate_commits_are_announced_at_once() {
     let mut members = quiet_three();

@@ -184,7 +184,7 @@ impl Cluster {
             3 => self.with(id, Node::forget_leader),
             4 => self.with(id, |node| node.defer_commit_notices(true)),
             5 => self.with(id, |node| node.defer_commit_notices(false)),
-            6 => self.with(id, Node::announce_commit),
+            6 => self.with(id, |node| node.announce_commit(node.commit_index())),
             _ => self.with(id, Node::campaign),
         }
     }
