@@ -143,7 +143,7 @@ pub(crate) fn chromium() -> Result<Browser, String> {
     }
     let suite = release()?;
     let home = target()?.join("provisioned");
-    let place = home.join(format!("chromium-{suite}"));
+    let place = home.join(format!("chromium-and-libraries-{suite}"));
     if !place.exists() {
         from_a_mirror(&home, &suite, |apt| {
             let options = ["install", "--download-only", "--no-install-recommends", "--yes"];
@@ -213,10 +213,16 @@ fn start_script(unpacked: &Path, place: &Path, name: &str, program: &str) -> Out
     use std::os::unix::fs::PermissionsExt as _;
 
     let root = place.display();
-    let arch = std::env::consts::ARCH;
+    let libraries = format!("{}-linux-gnu", std::env::consts::ARCH);
+    // A library in a folder of its own is otherwise found only if its package is installed on the machine.
+    let folders = [
+        format!("{root}/usr/lib/{libraries}"),
+        format!("{root}/lib/{libraries}"),
+        format!("{root}/usr/lib/{libraries}/pulseaudio"),
+    ]
+    .join(":");
     let text = format!(
-        "#!/bin/sh\nLD_LIBRARY_PATH={root}/usr/lib/{arch}-linux-gnu:{root}/lib/{arch}-linux-gnu\n\
-         export LD_LIBRARY_PATH\nexec {root}/{program} \"$@\"\n"
+        "#!/bin/sh\nLD_LIBRARY_PATH={folders}\nexport LD_LIBRARY_PATH\nexec {root}/{program} \"$@\"\n"
     );
     let path = unpacked.join(name);
     let write = || -> std::io::Result<()> {
