@@ -32,7 +32,7 @@ pub(crate) async fn run(reader: TableReader, role: Arc<Role>) {
     loop {
         term.mark_unchanged();
         match count_once(&reader, &role).await {
-            Ok(()) | Err(ReadFault::Overtaken) => pause = STORE_INTERVAL,
+            Ok(()) | Err(ReadFault::Overtaken | ReadFault::Behind) => pause = STORE_INTERVAL,
             Err(ReadFault::Failed(error)) => {
                 log::warn!("failed to store the counts of keys", "error" = error.to_string());
                 pause = (2 * pause).min(PAUSE_MAX);

@@ -36,8 +36,8 @@ use crate::wire::{LeaseTimes, Question, Reply};
 
 /// Maximum time that a request waits for a server to become the sequencer.
 const SEQUENCER_TIME_MAX: Duration = Duration::from_secs(5);
-/// Maximum number of attempts at a read. An attempt fails if a compaction overtakes it.
-const OVERTAKEN_MAX: usize = 10;
+/// Maximum number of attempts at a read. An attempt fails if a compaction or a loss of changes overtakes it.
+const ATTEMPTS_MAX: usize = 10;
 /// Interval at which [`Engine::wait_compacted`] checks for remaining garbage.
 const GARBAGE_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -305,10 +305,10 @@ impl Engine {
         query: &RangeQuery,
     ) -> Result<Result<RangeResult, Refusal>, EngineError> {
         let Shared { reader, context, .. } = &*self.shared;
-        let mut overtaken = 0;
+        let mut failed = 0;
         loop {
             let answer = reader.range(query, context.replica.position()).await;
-            if let Some(answer) = self.settle(answer, query.revision > 0, &mut overtaken).await? {
+            if let Some(answer) = self.settle(answer, query.revision > 0, &mut failed).await? {
                 return Ok(answer);
             }
         }
@@ -324,22 +324,22 @@ impl Engine {
         request: &pb::TxnRequest,
     ) -> Result<Result<pb::TxnResponse, Refusal>, EngineError> {
         let Shared { reader, context, .. } = &*self.shared;
-        let mut overtaken = 0;
+        let mut failed = 0;
         loop {
             let answer = reader.txn(request, context.replica.position()).await;
-            if let Some(answer) = self.settle(answer, false, &mut overtaken).await? {
+            if let Some(answer) = self.settle(answer, false, &mut failed).await? {
                 return Ok(answer);
             }
         }
     }
 
-    /// Returns the result of a read, or `None` if the read must be repeated because a compaction has
-    /// overtaken it.
+    /// Returns the result of a read, or `None` if the read must be repeated after a round, because a compaction has
+    /// overtaken it or the tables have lost changes.
     async fn settle<T>(
         &self,
         answer: Answer<T>,
         names_revision: bool,
-        overtaken: &mut usize,
+        failed: &mut usize,
     ) -> Result<Option<Result<T, Refusal>>, EngineError> {
         match answer {
             Ok(answer) => return Ok(Some(answer)),
@@ -347,11 +347,12 @@ impl Engine {
             Err(ReadFault::Overtaken) if names_revision => {
                 return Ok(Some(Err(Refusal::Compacted)));
             }
-            Err(ReadFault::Overtaken) => {}
+            Err(ReadFault::Overtaken | ReadFault::Behind) => {}
         }
-        *overtaken += 1;
-        if *overtaken == OVERTAKEN_MAX {
-            return Err(DatabaseFault::Unread("a compaction overtook every attempt").into());
+        *failed += 1;
+        if *failed == ATTEMPTS_MAX {
+            let reason = "a compaction or a loss of changes overtook every attempt";
+            return Err(DatabaseFault::Unread(reason).into());
         }
         self.barrier().await?;
         Ok(None)

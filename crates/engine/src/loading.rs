@@ -141,6 +141,10 @@ impl Loader<'_> {
                     Level::Facts => content,
                     Level::Whole => key_of(content, "newest")?,
                 };
+                if key < &from[..] {
+                    let problem = "a record has another key than its row".to_owned();
+                    return Err(DatabaseFault::Content { table: "newest", problem }.into());
+                }
                 if !overlaid.contains_key(key) {
                     match level {
                         Level::Facts => load_facts(row, store)?,

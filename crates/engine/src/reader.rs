@@ -66,6 +66,8 @@ pub(crate) struct TableReader {
 pub(crate) enum ReadFault {
     /// A compaction has removed versions at the revision of the read.
     Overtaken,
+    /// The tables have lost changes that this server does not have in its tail. The next round restores them.
+    Behind,
     /// The read failed.
     Failed(EngineError),
 }
@@ -369,10 +371,9 @@ impl TableReader {
             Some(row) => row.get(3),
             None => self.written_seq().await?,
         };
-        // The tables have lost changes that are not in the overlay, so the count would be wrong. The next round restores
-        // these changes.
+        // The overlay does not contain the changes that the tables have lost.
         if written < at.written_seq.cast_signed() {
-            return Err(ReadFault::Overtaken);
+            return Err(ReadFault::Behind);
         }
         let last = read.rows.last().map(|row| (row.get::<_, i64>(0), row.get(1)));
         let (in_tables, last_key) = last.unwrap_or((0, &[][..]));

@@ -66,8 +66,8 @@ const MIGRATIONS: &[(i32, &[&str])] = &[
         // A server that uses an earlier format and is still running does not use this table.
         &[
             "CREATE TABLE IF NOT EXISTS {s}.spans (id int PRIMARY KEY, seq bigint NOT NULL, epoch bigint NOT NULL, \
-           nonce bigint NOT NULL, key_count bigint NOT NULL, stored timestamptz NOT NULL, starts bytea[] NOT NULL, \
-           ends bytea[] NOT NULL, counts bigint[] NOT NULL)",
+             nonce bigint NOT NULL, key_count bigint NOT NULL, stored timestamptz NOT NULL, starts bytea[] NOT NULL, \
+             ends bytea[] NOT NULL, counts bigint[] NOT NULL)",
         ],
     ),
 ];

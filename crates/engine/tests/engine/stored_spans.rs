@@ -138,3 +138,14 @@ async fn stored_spans_of_a_lost_batch_are_not_used() {
     large.execute("UPDATE {s}.spans SET nonce = nonce + 1, counts[1] = 1").await;
     assert_eq!(large.count().await, (KEYS + 1, 3));
 }
+
+/// The rows that the test has added have no records. Previously, the sequencer read the first page of such rows again and
+/// again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_fails_if_the_key_of_a_record_differs_from_the_key_of_its_row() {
+    let Some(large) = Large::new(shared(), "other_keys").await else { return };
+    let engine = start_one(&large.direct).await;
+    let deleted = engine.propose(delete("k0100000", b"k0110000")).await;
+    assert!(deleted.is_err(), "{deleted:?}");
+    engine.stop().await;
+}
