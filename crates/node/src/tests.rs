@@ -141,34 +141,26 @@ impl Member {
 
 /// Delivers messages between members until no message is in flight.
 fn exchange_messages(members: &mut [Member]) {
-    loop {
-        for member in &mut *members {
-            member.finish_writes();
-        }
-        let messages: Vec<Message> =
-            members.iter_mut().flat_map(|member| std::mem::take(&mut member.sent)).collect();
-        if messages.is_empty() {
-            break;
-        }
-        for message in messages {
-            let to = usize::try_from(message.to).unwrap() - 1;
-            members[to].handle(Event::Received(vec![message]));
-        }
-    }
+    exchange_if(members, |_| true);
 }
 
 /// Exchanges messages like [`exchange_messages`], but loses all messages to `absent`.
 fn exchange_messages_without(members: &mut [Member], absent: u64) {
+    exchange_if(members, |message| message.to != absent);
+}
+
+/// Exchanges messages like [`exchange_messages`], but loses those for which `arrives` returns false.
+fn exchange_if(members: &mut [Member], mut arrives: impl FnMut(&Message) -> bool) {
     loop {
         for member in &mut *members {
             member.finish_writes();
-            member.sent.retain(|message| message.to != absent);
         }
-        if members.iter().all(|member| member.sent.is_empty()) {
+        let mut messages: Vec<Message> =
+            members.iter_mut().flat_map(|member| std::mem::take(&mut member.sent)).collect();
+        messages.retain(&mut arrives);
+        if messages.is_empty() {
             return;
         }
-        let messages: Vec<Message> =
-            members.iter_mut().flat_map(|member| std::mem::take(&mut member.sent)).collect();
         for message in messages {
             let to = usize::try_from(message.to).unwrap() - 1;
             members[to].handle(Event::Received(vec![message]));

@@ -12,25 +12,25 @@ fn quiet_three() -> Vec<Member> {
     members
 }
 
-/// Exchanges messages like [`exchange_messages`]. Returns the number of appends without entries.
+/// Returns three members, of which the first defers its commit notices. The last of its two entries is not announced.
+fn deferring_three() -> Vec<Member> {
+    let mut members = quiet_three();
+    for id in 1..=2 {
+        members[0].propose(id, "x");
+        exchange_messages(&mut members);
+    }
+    assert!(members[0].node.defers_commit_notices());
+    members
+}
+
+/// Exchanges messages, and returns the number of appends without entries.
 fn notices(members: &mut [Member]) -> usize {
     let mut notices = 0;
-    loop {
-        for member in &mut *members {
-            member.finish_writes();
-        }
-        let messages: Vec<Message> =
-            members.iter_mut().flat_map(|member| std::mem::take(&mut member.sent)).collect();
-        if messages.is_empty() {
-            return notices;
-        }
-        for message in messages {
-            notices +=
-                usize::from(message.kind == MessageKind::Append && message.entries.is_empty());
-            let to = usize::try_from(message.to).unwrap() - 1;
-            members[to].handle(Event::Received(vec![message]));
-        }
-    }
+    exchange_if(members, |message| {
+        notices += usize::from(message.kind == MessageKind::Append && message.entries.is_empty());
+        true
+    });
+    notices
 }
 
 fn commit_indexes(members: &[Member]) -> Vec<u64> {
@@ -104,11 +104,7 @@ fn separate_commits_are_announced_at_once() {
 
 #[test]
 fn a_commit_is_announced_at_once_to_a_member_that_forwards_requests() {
-    let mut members = quiet_three();
-    for id in 1..=2 {
-        members[0].propose(id, "x");
-        exchange_messages(&mut members);
-    }
+    let mut members = deferring_three();
     let indexes = commit_indexes(&members);
     assert!(indexes[1] < indexes[0]);
     // The reader on the second member waits until that member has applied the last entry.
@@ -127,12 +123,7 @@ fn a_commit_is_announced_at_once_to_a_member_that_forwards_requests() {
 /// A removed member receives no append after the leader has applied its removal.
 #[test]
 fn the_commit_of_a_membership_change_is_announced_at_once() {
-    let mut members = quiet_three();
-    for id in 1..=2 {
-        members[0].propose(id, "x");
-        exchange_messages(&mut members);
-    }
-    assert!(members[0].node.defers_commit_notices());
+    let mut members = deferring_three();
     members[0].holds_applications = true;
     let change =
         ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 3, ..ConfChange::default() };
