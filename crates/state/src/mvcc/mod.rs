@@ -294,6 +294,7 @@ impl Store {
             compacted: self.compacted,
             shared: Arc::clone(&self.shared),
         }));
+        self.tree.reclaim();
     }
 
     /// Handles a commit of batches, which must be committed in the order in which they were filled.

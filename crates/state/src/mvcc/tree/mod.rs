@@ -13,6 +13,7 @@
 
 mod key_block;
 mod node;
+mod spare;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 use self::key_block::KeyBlock;
 use self::node::{Child, INNER_MAX, Inner, LEAF_MAX, Leaf, Node, separator};
+use self::spare::Spare;
 
 /// The facts about a key's newest change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,17 +53,24 @@ pub(super) enum Bound<'a> {
 }
 
 /// A version of the index.
-#[derive(Clone)]
 pub(super) struct Tree {
     root: Node,
     live: usize,
     len: usize,
+    spare: Spare,
+}
+
+/// A clone has no spare nodes, because it never changes.
+impl Clone for Tree {
+    fn clone(&self) -> Self {
+        Self { root: self.root.clone(), live: self.live, len: self.len, spare: Spare::default() }
+    }
 }
 
 impl Tree {
     pub(super) fn new() -> Self {
         let leaf = Leaf { keys: KeyBlock::empty(), entries: Vec::new() };
-        Self { root: Node::Leaf(Arc::new(leaf)), live: 0, len: 0 }
+        Self { root: Node::Leaf(Arc::new(leaf)), live: 0, len: 0, spare: Spare::default() }
     }
 
     /// Returns the number of keys with history.
@@ -119,7 +128,7 @@ impl Tree {
 
     /// Replaces the entry of a key, or adds the key.
     pub(super) fn update(&mut self, key: &[u8], mut change: impl FnMut(Option<&Entry>) -> Entry) {
-        let changed = self.root.update(key, &mut change);
+        let changed = self.root.update(key, &mut change, &mut self.spare);
         self.live = self.live.strict_add_signed(changed.live);
         self.len += usize::from(changed.inserted);
         if let Some((separator, right)) = changed.split {
@@ -141,6 +150,11 @@ impl Tree {
                 Node::Leaf(_) | Node::Inner(_) => return true,
             };
         }
+    }
+
+    /// Frees or keeps for reuse what the last publication has replaced. To be called after each publication.
+    pub(super) fn reclaim(&mut self) {
+        self.spare.reclaim();
     }
 
     fn clear(&mut self) -> bool {
@@ -235,7 +249,9 @@ impl<'a> Builder<'a> {
                 .collect();
         }
         match level.pop() {
-            Some((_, root)) => Tree { root: root.node, live: self.live, len: self.len },
+            Some((_, root)) => {
+                Tree { root: root.node, live: self.live, len: self.len, spare: Spare::default() }
+            }
             None => Tree::new(),
         }
     }

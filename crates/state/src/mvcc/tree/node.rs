@@ -15,6 +15,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::key_block::{KeyBlock, common_prefix_len};
+use super::spare::Spare;
 use super::{Bound, Entry};
 
 pub(super) const LEAF_MAX: usize = 64;
@@ -155,11 +156,12 @@ impl Node {
         &mut self,
         key: &[u8],
         change: &mut dyn FnMut(Option<&Entry>) -> Entry,
+        spare: &mut Spare,
     ) -> Changed {
         match self {
             Self::Leaf(leaf) => match leaf.keys.search(key) {
                 Ok(position) => {
-                    let entry = &mut Arc::make_mut(leaf).entries[position];
+                    let entry = &mut spare.leaf(leaf).entries[position];
                     let before = *entry;
                     *entry = change(Some(&before));
                     let live = isize::from(!entry.tombstone) - isize::from(!before.tombstone);
@@ -173,10 +175,10 @@ impl Node {
                 }
             },
             Self::Inner(inner) => {
-                let inner = Arc::make_mut(inner);
+                let inner = spare.inner(inner);
                 let position = inner.child_of(key);
                 let child = &mut inner.children[position];
-                let mut changed = child.node.update(key, change);
+                let mut changed = child.node.update(key, change, spare);
                 child.live = child.live.strict_add_signed(changed.live);
                 if let Some((separator, right)) = changed.split.take() {
                     child.live -= right.live;

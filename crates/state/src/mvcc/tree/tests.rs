@@ -123,7 +123,7 @@ proptest! {
         ends in proptest::collection::vec(key_strategy(), 6),
     ) {
         let (mut tree, mut model) = (Tree::new(), Model::new());
-        let mut held = Vec::new();
+        let (mut published, mut held) = (tree.clone(), Vec::new());
         for (at, (key, action)) in changes.iter().enumerate() {
             let main = i64::try_from(at).unwrap();
             match action {
@@ -135,8 +135,12 @@ proptest! {
                 3 => put(&mut tree, &mut model, key, entry(main, true)),
                 _ => put(&mut tree, &mut model, key, entry(main, false)),
             }
+            if at % 50 == 7 {
+                published = tree.clone();
+                tree.reclaim();
+            }
             if at % 500 == 7 {
-                held.push((tree.clone(), model.clone()));
+                held.push((published.clone(), model.clone()));
             }
         }
         check(&tree, &model);
@@ -152,6 +156,33 @@ proptest! {
         }
         check(&tree, &Model::new());
     }
+}
+
+#[test]
+fn the_memory_of_replaced_nodes_is_reused_when_no_clone_uses_them() {
+    let keys: Vec<_> = (0..20_000_u32).map(u32::to_be_bytes).collect();
+    let mut model: Model = keys.iter().map(|key| (key.to_vec(), entry(1, false))).collect();
+    let mut tree = Tree::build(keys.iter().map(|key| (&key[..], entry(1, false))));
+    let overwrite = |tree: &mut Tree, model: &mut Model, main| {
+        for key in keys.iter().step_by(100) {
+            put(tree, model, key, entry(main, false));
+        }
+    };
+    let held = (tree.clone(), model.clone());
+    overwrite(&mut tree, &mut model, 2);
+    let mut published = tree.clone();
+    tree.reclaim();
+    assert_eq!(tree.spare.len(), 0, "a clone uses every replaced node");
+    for main in 3..6 {
+        let before = model.clone();
+        overwrite(&mut tree, &mut model, main);
+        check(&published, &before);
+        published = tree.clone();
+        tree.reclaim();
+        assert!(tree.spare.len() > 200, "{} spare nodes", tree.spare.len());
+    }
+    check(&tree, &model);
+    check(&held.0, &held.1);
 }
 
 #[test]
