@@ -28,8 +28,9 @@ impl State {
 
     pub(super) fn put(&mut self, entry: &EntryMeta, request: &PutRequest) -> Answer<Response> {
         let fits = self.quota.allows(entry.file_bytes, put_cost(request));
-        let checked = check_lease(&self.lessor, request)
-            .and_then(|()| check_kept(request, self.store.snapshot().get(&request.key).is_some()));
+        let checked = check_lease(&self.lessor, request).and_then(|()| {
+            check_kept(request, || self.store.snapshot().get(&request.key).is_some())
+        });
         if let Err(refusal) = checked {
             return Ok(Err(refusal));
         }
@@ -143,9 +144,13 @@ pub(super) fn check_lease(lessor: &Lessor, request: &PutRequest) -> Result<(), R
     }
 }
 
-/// Refuses a put that keeps the value or lease of a key that does not exist.
-pub(super) const fn check_kept(request: &PutRequest, is_live: bool) -> Result<(), Refusal> {
-    if (request.ignore_value || request.ignore_lease) && !is_live {
+/// Refuses a put that keeps the value or lease of a key that does not exist. `is_live` looks the key up, which most puts
+/// do not need.
+pub(super) fn check_kept(
+    request: &PutRequest,
+    is_live: impl FnOnce() -> bool,
+) -> Result<(), Refusal> {
+    if (request.ignore_value || request.ignore_lease) && !is_live() {
         Err(Refusal::KeyNotFound)
     } else {
         Ok(())

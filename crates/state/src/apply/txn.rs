@@ -57,9 +57,7 @@ pub(super) fn check_at_start(
                 if let Some(lessor) = lessor {
                     check_lease(lessor, put)?;
                 }
-                if put.ignore_value || put.ignore_lease {
-                    check_kept(put, snapshot.get(&put.key).is_some())?;
-                }
+                check_kept(put, || snapshot.get(&put.key).is_some())?;
             }
             Some(Request::RequestTxn(_)) => {
                 let plan = nested.next().expect("there is a plan for each nested transaction");
@@ -85,7 +83,7 @@ impl<'a> Effects<'a> {
         for operation in plan.operations {
             match &operation.request {
                 Some(Request::RequestPut(put)) => {
-                    check_kept(put, !self.deleted.contains(&put.key))?;
+                    check_kept(put, || !self.deleted.contains(&put.key))?;
                     self.deleted.remove(&put.key);
                 }
                 Some(Request::RequestDeleteRange(delete)) => {
