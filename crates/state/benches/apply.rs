@@ -14,6 +14,7 @@ use prost::Message;
 use quorate_api::etcdserverpb::{
     InternalRaftRequest, LeaseGrantRequest, PutRequest, RequestHeader, WatchCreateRequest,
 };
+use quorate_seeded_random::SplitMix64;
 use quorate_state::apply::{EntryMeta, Request, State, StateOptions};
 use quorate_state::units::{LeaseId, Millis};
 use quorate_state::watch::{HeaderFields, WatchStream};
@@ -138,6 +139,9 @@ fn main() {
     let entries: Vec<Bytes> = (0..KEYS).map(put).collect();
     measure("put, new key", KEYS, || log.apply_all(entries.iter().cloned()));
     measure("put, existing key", KEYS, || log.apply_all(entries.iter().cloned()));
+    let mut random = SplitMix64::new(7);
+    let random: Vec<Bytes> = (0..KEYS).map(|_| entries[random.position(KEYS)].clone()).collect();
+    measure("put, random existing key", KEYS, || log.apply_all(random.iter().cloned()));
 
     let mut streams = vec![log.state.published().hub.open_stream(2 << 20)];
     for key in 0..10_000 {
