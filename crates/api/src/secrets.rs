@@ -72,11 +72,11 @@ mod tests {
                 hashed_password,
             },
             &pb::InternalRaftRequest {
-                authenticate: Some(pb::InternalAuthenticateRequest {
+                authenticate: Some(Box::new(pb::InternalAuthenticateRequest {
                     name,
                     password: password.clone(),
                     simple_token: password.clone(),
-                }),
+                })),
                 ..Default::default()
             },
             &authpb::User { name: "ann".into(), password: password.into(), ..Default::default() },

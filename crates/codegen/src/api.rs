@@ -36,6 +36,34 @@ const SECRET: &[&str] = &[
     ".etcdserverpb.InternalAuthenticateRequest",
 ];
 
+/// Requests in the log that are allocated separately, because they are rare or large. Without them, the message is a third
+/// of the size, which saves time, because each write constructs, moves and decodes one.
+const BOXED: &[&str] = &[
+    ".etcdserverpb.InternalRaftRequest.range",
+    ".etcdserverpb.InternalRaftRequest.delete_range",
+    ".etcdserverpb.InternalRaftRequest.auth_enable",
+    ".etcdserverpb.InternalRaftRequest.auth_disable",
+    ".etcdserverpb.InternalRaftRequest.auth_status",
+    ".etcdserverpb.InternalRaftRequest.authenticate",
+    ".etcdserverpb.InternalRaftRequest.auth_user_add",
+    ".etcdserverpb.InternalRaftRequest.auth_user_delete",
+    ".etcdserverpb.InternalRaftRequest.auth_user_get",
+    ".etcdserverpb.InternalRaftRequest.auth_user_change_password",
+    ".etcdserverpb.InternalRaftRequest.auth_user_grant_role",
+    ".etcdserverpb.InternalRaftRequest.auth_user_revoke_role",
+    ".etcdserverpb.InternalRaftRequest.auth_user_list",
+    ".etcdserverpb.InternalRaftRequest.auth_role_add",
+    ".etcdserverpb.InternalRaftRequest.auth_role_delete",
+    ".etcdserverpb.InternalRaftRequest.auth_role_get",
+    ".etcdserverpb.InternalRaftRequest.auth_role_grant_permission",
+    ".etcdserverpb.InternalRaftRequest.auth_role_revoke_permission",
+    ".etcdserverpb.InternalRaftRequest.auth_role_list",
+    ".etcdserverpb.InternalRaftRequest.cluster_version_set",
+    ".etcdserverpb.InternalRaftRequest.cluster_member_attr_set",
+    ".etcdserverpb.InternalRaftRequest.downgrade_info_set",
+    ".etcdserverpb.InternalRaftRequest.downgrade_version_test",
+];
+
 /// Attribute of the stubs: they are compiled only with the feature `grpc`, which enables their dependencies.
 const STUBS_ONLY: &str = "#[cfg(feature = \"grpc\")]";
 
@@ -48,6 +76,9 @@ pub(crate) fn generate(proto: &Path) -> Result<Generated, Failed> {
     let mut config = Config::new();
     config.enable_type_names();
     config.skip_debug(SECRET);
+    for field in BOXED {
+        config.boxed(field);
+    }
     config.out_dir(out.path());
     tonic_prost_build::configure()
         .client_mod_attribute(".", STUBS_ONLY)

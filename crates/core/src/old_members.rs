@@ -81,7 +81,7 @@ fn replay(members: &mut Members, entry: &wal::Entry) -> Result<(), OldMembersErr
         Some(EntryKind::Normal) if !entry.data.is_empty() => {
             // An entry that cannot be decoded here is skipped, because it does not set member attributes: it is either
             // a deeply nested transaction, or a request that only the version that applied it can decode.
-            let Ok(request) = Request::decode_shallow(entry.data.clone()) else { return Ok(()) };
+            let Ok(request) = Request::decode_shallow(&entry.data) else { return Ok(()) };
             if let Command::Cluster(ClusterCommand::MemberAttrSet(set)) = request.command {
                 let attributes = set.member_attributes.unwrap_or_default();
                 let id = MemberId(set.member_id);

@@ -96,7 +96,7 @@ impl Accounts {
             let (name, password) = (user.to_owned(), String::new());
             let authenticate = InternalAuthenticateRequest { name, password, simple_token };
             let request = InternalRaftRequest {
-                authenticate: Some(authenticate),
+                authenticate: Some(Box::new(authenticate)),
                 ..InternalRaftRequest::default()
             };
             let kind = RequestKind::Authenticate;

@@ -394,7 +394,7 @@ mod tests {
         };
         assert_eq!(
             entry(InternalRaftRequest {
-                auth_user_add: Some(user),
+                auth_user_add: Some(Box::new(user)),
                 ..InternalRaftRequest::default()
             }),
             r#"header:<ID:7 username:"ann" auth_revision:3> auth_user_add:<user:"bob">"#

@@ -14,7 +14,7 @@ use quorate_storage::wal::EntryRef;
 pub(crate) fn entry(entry: EntryRef<'_>) -> String {
     match entry.kind {
         0 if entry.data.is_empty() => "empty: a leader's first entry".to_owned(),
-        0 => match Request::decode_shallow(Bytes::copy_from_slice(entry.data)) {
+        0 => match Request::decode_shallow(&Bytes::copy_from_slice(entry.data)) {
             Ok(request) => command(&request.command),
             Err(fault) => format!("cannot be decoded: {fault}"),
         },

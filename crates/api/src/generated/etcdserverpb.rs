@@ -6671,12 +6671,14 @@ pub struct InternalRaftRequest {
     /// Kept as bytes: members older than 3.6 may still hold such entries in their logs.
     #[prost(bytes = "bytes", tag = "2")]
     pub v2: ::prost::bytes::Bytes,
-    #[prost(message, optional, tag = "3")]
-    pub range: ::core::option::Option<RangeRequest>,
+    #[prost(message, optional, boxed, tag = "3")]
+    pub range: ::core::option::Option<::prost::alloc::boxed::Box<RangeRequest>>,
     #[prost(message, optional, tag = "4")]
     pub put: ::core::option::Option<PutRequest>,
-    #[prost(message, optional, tag = "5")]
-    pub delete_range: ::core::option::Option<DeleteRangeRequest>,
+    #[prost(message, optional, boxed, tag = "5")]
+    pub delete_range: ::core::option::Option<
+        ::prost::alloc::boxed::Box<DeleteRangeRequest>,
+    >,
     #[prost(message, optional, tag = "6")]
     pub txn: ::core::option::Option<TxnRequest>,
     #[prost(message, optional, tag = "7")]
@@ -6689,58 +6691,90 @@ pub struct InternalRaftRequest {
     pub alarm: ::core::option::Option<AlarmRequest>,
     #[prost(message, optional, tag = "11")]
     pub lease_checkpoint: ::core::option::Option<LeaseCheckpointRequest>,
-    #[prost(message, optional, tag = "1000")]
-    pub auth_enable: ::core::option::Option<AuthEnableRequest>,
-    #[prost(message, optional, tag = "1011")]
-    pub auth_disable: ::core::option::Option<AuthDisableRequest>,
-    #[prost(message, optional, tag = "1012")]
-    pub authenticate: ::core::option::Option<InternalAuthenticateRequest>,
-    #[prost(message, optional, tag = "1013")]
-    pub auth_status: ::core::option::Option<AuthStatusRequest>,
-    #[prost(message, optional, tag = "1100")]
-    pub auth_user_add: ::core::option::Option<AuthUserAddRequest>,
-    #[prost(message, optional, tag = "1101")]
-    pub auth_user_delete: ::core::option::Option<AuthUserDeleteRequest>,
-    #[prost(message, optional, tag = "1102")]
-    pub auth_user_get: ::core::option::Option<AuthUserGetRequest>,
-    #[prost(message, optional, tag = "1103")]
-    pub auth_user_change_password: ::core::option::Option<AuthUserChangePasswordRequest>,
-    #[prost(message, optional, tag = "1104")]
-    pub auth_user_grant_role: ::core::option::Option<AuthUserGrantRoleRequest>,
-    #[prost(message, optional, tag = "1105")]
-    pub auth_user_revoke_role: ::core::option::Option<AuthUserRevokeRoleRequest>,
-    #[prost(message, optional, tag = "1106")]
-    pub auth_user_list: ::core::option::Option<AuthUserListRequest>,
-    #[prost(message, optional, tag = "1107")]
-    pub auth_role_list: ::core::option::Option<AuthRoleListRequest>,
-    #[prost(message, optional, tag = "1200")]
-    pub auth_role_add: ::core::option::Option<AuthRoleAddRequest>,
-    #[prost(message, optional, tag = "1201")]
-    pub auth_role_delete: ::core::option::Option<AuthRoleDeleteRequest>,
-    #[prost(message, optional, tag = "1202")]
-    pub auth_role_get: ::core::option::Option<AuthRoleGetRequest>,
-    #[prost(message, optional, tag = "1203")]
+    #[prost(message, optional, boxed, tag = "1000")]
+    pub auth_enable: ::core::option::Option<
+        ::prost::alloc::boxed::Box<AuthEnableRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1011")]
+    pub auth_disable: ::core::option::Option<
+        ::prost::alloc::boxed::Box<AuthDisableRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1012")]
+    pub authenticate: ::core::option::Option<
+        ::prost::alloc::boxed::Box<InternalAuthenticateRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1013")]
+    pub auth_status: ::core::option::Option<
+        ::prost::alloc::boxed::Box<AuthStatusRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1100")]
+    pub auth_user_add: ::core::option::Option<
+        ::prost::alloc::boxed::Box<AuthUserAddRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1101")]
+    pub auth_user_delete: ::core::option::Option<
+        ::prost::alloc::boxed::Box<AuthUserDeleteRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1102")]
+    pub auth_user_get: ::core::option::Option<
+        ::prost::alloc::boxed::Box<AuthUserGetRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1103")]
+    pub auth_user_change_password: ::core::option::Option<
+        ::prost::alloc::boxed::Box<AuthUserChangePasswordRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1104")]
+    pub auth_user_grant_role: ::core::option::Option<
+        ::prost::alloc::boxed::Box<AuthUserGrantRoleRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1105")]
+    pub auth_user_revoke_role: ::core::option::Option<
+        ::prost::alloc::boxed::Box<AuthUserRevokeRoleRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1106")]
+    pub auth_user_list: ::core::option::Option<
+        ::prost::alloc::boxed::Box<AuthUserListRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1107")]
+    pub auth_role_list: ::core::option::Option<
+        ::prost::alloc::boxed::Box<AuthRoleListRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1200")]
+    pub auth_role_add: ::core::option::Option<
+        ::prost::alloc::boxed::Box<AuthRoleAddRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1201")]
+    pub auth_role_delete: ::core::option::Option<
+        ::prost::alloc::boxed::Box<AuthRoleDeleteRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1202")]
+    pub auth_role_get: ::core::option::Option<
+        ::prost::alloc::boxed::Box<AuthRoleGetRequest>,
+    >,
+    #[prost(message, optional, boxed, tag = "1203")]
     pub auth_role_grant_permission: ::core::option::Option<
-        AuthRoleGrantPermissionRequest,
+        ::prost::alloc::boxed::Box<AuthRoleGrantPermissionRequest>,
     >,
-    #[prost(message, optional, tag = "1204")]
+    #[prost(message, optional, boxed, tag = "1204")]
     pub auth_role_revoke_permission: ::core::option::Option<
-        AuthRoleRevokePermissionRequest,
+        ::prost::alloc::boxed::Box<AuthRoleRevokePermissionRequest>,
     >,
-    #[prost(message, optional, tag = "1300")]
+    #[prost(message, optional, boxed, tag = "1300")]
     pub cluster_version_set: ::core::option::Option<
-        super::membershippb::ClusterVersionSetRequest,
+        ::prost::alloc::boxed::Box<super::membershippb::ClusterVersionSetRequest>,
     >,
-    #[prost(message, optional, tag = "1301")]
+    #[prost(message, optional, boxed, tag = "1301")]
     pub cluster_member_attr_set: ::core::option::Option<
-        super::membershippb::ClusterMemberAttrSetRequest,
+        ::prost::alloc::boxed::Box<super::membershippb::ClusterMemberAttrSetRequest>,
     >,
-    #[prost(message, optional, tag = "1302")]
+    #[prost(message, optional, boxed, tag = "1302")]
     pub downgrade_info_set: ::core::option::Option<
-        super::membershippb::DowngradeInfoSetRequest,
+        ::prost::alloc::boxed::Box<super::membershippb::DowngradeInfoSetRequest>,
     >,
-    #[prost(message, optional, tag = "9900")]
-    pub downgrade_version_test: ::core::option::Option<DowngradeVersionTestRequest>,
+    #[prost(message, optional, boxed, tag = "9900")]
+    pub downgrade_version_test: ::core::option::Option<
+        ::prost::alloc::boxed::Box<DowngradeVersionTestRequest>,
+    >,
     /// Not a field of etcd's, whose members skip it: the alarm is raised for a full disk, not for the
     /// quota or by an operator.
     #[prost(bool, tag = "20001")]

@@ -37,7 +37,7 @@ fn concerns_single_keys(entry: &Entry) -> bool {
         return false;
     }
     // The calling thread may have a small stack, so very deeply nested transactions are left to the apply thread.
-    let Ok(request) = Request::decode_shallow(entry.data.clone()) else { return false };
+    let Ok(request) = Request::decode_shallow(&entry.data) else { return false };
     match request.command {
         Command::Put(put) => is_brief_put(&put),
         Command::LeaseGrant(_) => true,
@@ -145,7 +145,10 @@ mod tests {
         let delete = |range_end: &[u8]| {
             let (key, range_end) = (b"a".to_vec().into(), range_end.to_vec().into());
             let delete_range = DeleteRangeRequest { key, range_end, prev_kv: false };
-            pb::InternalRaftRequest { delete_range: Some(delete_range), ..Default::default() }
+            pb::InternalRaftRequest {
+                delete_range: Some(Box::new(delete_range)),
+                ..Default::default()
+            }
         };
         assert!(is_brief(&[entry(delete(b""))]));
         assert!(!is_brief(&[entry(delete(b"b"))]));

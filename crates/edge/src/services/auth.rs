@@ -74,7 +74,7 @@ impl AuthService {
 macro_rules! change {
     ($service:ident, $request:ident, $field:ident, $kind:ident, $response:ident) => {{
         let (client, message) = $request.into_parts();
-        let $field = Some(message);
+        let $field = Some(Box::new(message));
         let request = InternalRaftRequest { $field, ..InternalRaftRequest::default() };
         let header = $service.change(&client, request, RequestKind::$kind).await?;
         Ok(Response::new($response { header }))
@@ -85,7 +85,7 @@ macro_rules! change {
 macro_rules! look_up {
     ($service:ident, $request:ident, $field:ident, $kind:ident) => {{
         let (client, message) = $request.into_parts();
-        let $field = Some(message);
+        let $field = Some(Box::new(message));
         let request = InternalRaftRequest { $field, ..InternalRaftRequest::default() };
         match $service.write(&client, request, RequestKind::$kind).await? {
             Outcome::$kind(mut response) => {
@@ -141,8 +141,10 @@ impl AuthService {
     ) -> Result<Response<AuthUserAddResponse>, Status> {
         let (client, mut add) = request.into_parts();
         self.accounts.hash_new(&client.credentials, &mut add).await.map_err(status)?;
-        let request =
-            InternalRaftRequest { auth_user_add: Some(add), ..InternalRaftRequest::default() };
+        let request = InternalRaftRequest {
+            auth_user_add: Some(Box::new(add)),
+            ..InternalRaftRequest::default()
+        };
         let header = self.change(&client, request, RequestKind::AuthUserAdd).await?;
         Ok(Response::new(AuthUserAddResponse { header }))
     }
@@ -154,7 +156,7 @@ impl AuthService {
         let (client, mut change) = request.into_parts();
         self.accounts.hash_other(&client.credentials, &mut change).await.map_err(status)?;
         let request = InternalRaftRequest {
-            auth_user_change_password: Some(change),
+            auth_user_change_password: Some(Box::new(change)),
             ..InternalRaftRequest::default()
         };
         let header = self.change(&client, request, RequestKind::AuthUserChangePassword).await?;

@@ -130,8 +130,10 @@ impl Kv {
     ) -> Result<DeleteRangeResponse, Status> {
         self.writer.prepare(scope.client(), Ask::DeleteRange(&delete)).await.map_err(status)?;
         scope.begin(&delete);
-        let request =
-            InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
+        let request = InternalRaftRequest {
+            delete_range: Some(Box::new(delete)),
+            ..InternalRaftRequest::default()
+        };
         match self.write(scope, request, RequestKind::DeleteRange).await? {
             Outcome::DeleteRange(mut response) => {
                 response.header = self.info.complete(response.header);

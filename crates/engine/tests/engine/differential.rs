@@ -182,7 +182,7 @@ impl Generator {
         let mut request = pb::InternalRaftRequest::default();
         match self.below(100) {
             0..45 => request.put = Some(self.put()),
-            45..60 => request.delete_range = Some(self.delete()),
+            45..60 => request.delete_range = Some(Box::new(self.delete())),
             60..85 => request.txn = Some(self.txn(2)),
             85..90 => {
                 let id = i64::try_from(self.below(4)).unwrap();
@@ -198,13 +198,13 @@ impl Generator {
             }
             97 => {
                 let name = format!("r{}", self.below(3));
-                request.auth_role_add = Some(pb::AuthRoleAddRequest { name });
+                request.auth_role_add = Some(Box::new(pb::AuthRoleAddRequest { name }));
             }
             98 => {
                 let role = format!("r{}", self.below(3));
-                request.auth_role_delete = Some(pb::AuthRoleDeleteRequest { role });
+                request.auth_role_delete = Some(Box::new(pb::AuthRoleDeleteRequest { role }));
             }
-            _ => request.auth_role_list = Some(pb::AuthRoleListRequest::default()),
+            _ => request.auth_role_list = Some(Box::new(pb::AuthRoleListRequest::default())),
         }
         request
     }

@@ -550,11 +550,11 @@ async fn a_key_that_the_database_cannot_index_is_refused() {
         (put(&long, "v"), "a key"),
         (pb::InternalRaftRequest { txn: Some(txn), ..Default::default() }, "a key"),
         (
-            pb::InternalRaftRequest { auth_role_add: Some(role), ..Default::default() },
+            pb::InternalRaftRequest { auth_role_add: Some(Box::new(role)), ..Default::default() },
             "a role name",
         ),
         (
-            pb::InternalRaftRequest { auth_user_add: Some(user), ..Default::default() },
+            pb::InternalRaftRequest { auth_user_add: Some(Box::new(user)), ..Default::default() },
             "a user name",
         ),
     ] {

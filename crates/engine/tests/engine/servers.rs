@@ -162,13 +162,13 @@ async fn users_and_tokens_reach_every_server() {
         let hashed_password = "aGFzaA==".to_owned();
         let user =
             pb::AuthUserAddRequest { name: name.into(), hashed_password, ..Default::default() };
-        add.auth_user_add = Some(user);
+        add.auth_user_add = Some(Box::new(user));
         commands.push(add);
     }
     let mut grant = pb::InternalRaftRequest::default();
     let (user, role) = ("root".to_owned(), "root".to_owned());
-    grant.auth_user_grant_role = Some(pb::AuthUserGrantRoleRequest { user, role });
-    let auth_enable = Some(pb::AuthEnableRequest::default());
+    grant.auth_user_grant_role = Some(Box::new(pb::AuthUserGrantRoleRequest { user, role }));
+    let auth_enable = Some(Box::new(pb::AuthEnableRequest::default()));
     let enable = pb::InternalRaftRequest { auth_enable, ..Default::default() };
     commands.extend([grant, enable]);
     for command in commands {
@@ -177,8 +177,11 @@ async fn users_and_tokens_reach_every_server() {
     let mut login = pb::InternalRaftRequest::default();
     let simple_token = "secret".to_owned();
     let name = "eve".to_owned();
-    login.authenticate =
-        Some(pb::InternalAuthenticateRequest { name, simple_token, ..Default::default() });
+    login.authenticate = Some(Box::new(pb::InternalAuthenticateRequest {
+        name,
+        simple_token,
+        ..Default::default()
+    }));
     let done = propose(&two, login).await.unwrap();
     let Response::Authenticated { response, .. } = done else { panic!("{done:?}") };
     for engine in [&one, &two] {
@@ -216,7 +219,7 @@ async fn users_and_tokens_reach_every_server() {
     // A deleted user's token is revoked on every server.
     let mut delete =
         pb::InternalRaftRequest { header: as_user("root").header, ..Default::default() };
-    delete.auth_user_delete = Some(pb::AuthUserDeleteRequest { name: "eve".into() });
+    delete.auth_user_delete = Some(Box::new(pb::AuthUserDeleteRequest { name: "eve".into() }));
     propose(&one, delete).await.unwrap();
     two.barrier().await.unwrap();
     assert!(matches!(two.renew(LeaseId(7), of("eve")).await.unwrap(), Err(Refusal::Auth(_))));

@@ -95,7 +95,10 @@ pub(crate) fn delete(key: &str, range_end: &[u8]) -> pb::InternalRaftRequest {
         range_end: Bytes::copy_from_slice(range_end),
         prev_kv: true,
     };
-    pb::InternalRaftRequest { delete_range: Some(delete), ..pb::InternalRaftRequest::default() }
+    pb::InternalRaftRequest {
+        delete_range: Some(Box::new(delete)),
+        ..pb::InternalRaftRequest::default()
+    }
 }
 
 pub(crate) fn compaction(revision: i64) -> pb::InternalRaftRequest {

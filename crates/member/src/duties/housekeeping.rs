@@ -118,7 +118,7 @@ async fn publish_attributes(
         member_attributes: Some(attributes.clone()),
     };
     let request = InternalRaftRequest {
-        cluster_member_attr_set: Some(set),
+        cluster_member_attr_set: Some(Box::new(set)),
         ..InternalRaftRequest::default()
     };
     handles.proposer.propose_as_member(request, RequestKind::ClusterMemberAttrSet).await.map(drop)

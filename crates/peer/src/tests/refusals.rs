@@ -28,11 +28,11 @@ fn forwarded_proposals_that_cannot_be_applied_are_dropped() {
     let deep = entry(EntryKind::Normal, deep);
     let auth = InternalRaftRequest {
         header: header.clone(),
-        auth_user_add: Some(AuthUserAddRequest {
+        auth_user_add: Some(Box::new(AuthUserAddRequest {
             name: "old".into(),
             password: "not hashed".into(),
             ..Default::default()
-        }),
+        })),
         ..Default::default()
     };
     let auth = entry(EntryKind::Normal, auth.encode_to_vec());

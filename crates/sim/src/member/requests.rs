@@ -52,7 +52,7 @@ impl Process {
             }
             ClientRequest::Delete(delete) => {
                 self.prepare(RequestToCheck::DeleteRange(&delete))?;
-                InternalRaftRequest { delete_range: Some(delete), ..none() }
+                InternalRaftRequest { delete_range: Some(Box::new(delete)), ..none() }
             }
             ClientRequest::Txn(txn) => match self.prepare(RequestToCheck::Txn(&txn))? {
                 Ready::Propose => InternalRaftRequest { txn: Some(txn), ..none() },
@@ -415,7 +415,7 @@ impl Process {
                 member_attributes: Some(attributes),
             };
             let request = InternalRaftRequest {
-                cluster_member_attr_set: Some(set),
+                cluster_member_attr_set: Some(Box::new(set)),
                 ..InternalRaftRequest::default()
             };
             self.propose(request, Waiter::Internal, None);
@@ -423,7 +423,7 @@ impl Process {
         if is_quiet && self.outputs.state.leads() && facts.versions.cluster().is_none() {
             let set = ClusterVersionSetRequest { ver: version.to_owned() };
             let request = InternalRaftRequest {
-                cluster_version_set: Some(set),
+                cluster_version_set: Some(Box::new(set)),
                 ..InternalRaftRequest::default()
             };
             self.propose(request, Waiter::Internal, None);

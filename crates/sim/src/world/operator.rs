@@ -424,14 +424,14 @@ impl World {
 
     fn change_version(&mut self) {
         let mut request = InternalRaftRequest::default();
-        let set = |ver: &str| Some(ClusterVersionSetRequest { ver: ver.to_owned() });
+        let set = |ver: &str| Some(Box::new(ClusterVersionSetRequest { ver: ver.to_owned() }));
         match self.rng.below(4) {
             0 => request.cluster_version_set = set("3.6.0"),
             1 => request.cluster_version_set = set("3.7.0"),
             enabled => {
                 let set =
                     DowngradeInfoSetRequest { enabled: enabled == 2, ver: "3.6.0".to_owned() };
-                request.downgrade_info_set = Some(set);
+                request.downgrade_info_set = Some(Box::new(set));
             }
         }
         self.send_operator_request(ClientRequest::Internal(Box::new(request)), "");

@@ -173,7 +173,7 @@ impl Request {
     /// Decodes an entry. Keys and values are slices of `data`. Decoding needs a stack of
     /// [`deep_txn::STACK_BYTES`].
     pub fn decode(data: Bytes) -> Result<Self, RequestFault> {
-        match Self::decode_shallow(data.clone()) {
+        match Self::decode_shallow(&data) {
             Err(RequestFault::Undecodable(error)) => match deep_txn::decode_entry(&data) {
                 Some(request) => Self::from_message(request),
                 None => Err(error.into()),
@@ -184,14 +184,14 @@ impl Request {
 
     /// Decodes an entry on an ordinary stack, which fails for very deeply nested transactions. This method is for
     /// callers that do not need transactions.
-    pub fn decode_shallow(data: Bytes) -> Result<Self, RequestFault> {
+    pub fn decode_shallow(data: &Bytes) -> Result<Self, RequestFault> {
         match pb::InternalRaftRequest::decode(data.clone()) {
             Ok(request) if request.v2.is_empty() => Self::from_message(request),
             Ok(request) if !V2_METHODS.contains(&&request.v2[..]) => {
                 Ok(Self::from_v2(&pb::Request::decode(request.v2)?))
             }
-            Ok(_) => Ok(Self::from_v2(&pb::Request::decode(data)?)),
-            Err(error) => match pb::Request::decode(data) {
+            Ok(_) => Ok(Self::from_v2(&pb::Request::decode(data.clone())?)),
+            Err(error) => match pb::Request::decode(data.clone()) {
                 Ok(v2) if V2_METHODS.contains(&v2.method().as_bytes()) => Ok(Self::from_v2(&v2)),
                 Ok(_) | Err(_) => Err(error.into()),
             },
@@ -206,7 +206,7 @@ impl Request {
         }
         let header = header.unwrap_or_default();
         let id = if request.id == 0 { header.id } else { request.id };
-        let command = command(request).ok_or(RequestFault::UnknownCommand { id })?;
+        let command = command(&mut request).ok_or(RequestFault::UnknownCommand { id })?;
         Ok(Self { id, username: header.username, auth_revision: header.auth_revision, command })
     }
 
@@ -217,8 +217,8 @@ impl Request {
 }
 
 /// Returns the request that is set. If several are set, the first one in etcd's order is returned.
-fn command(mut request: pb::InternalRaftRequest) -> Option<Command> {
-    if let Some(command) = cluster_command(&mut request) {
+fn command(request: &mut pb::InternalRaftRequest) -> Option<Command> {
+    if let Some(command) = cluster_command(request) {
         return Some(Command::Cluster(command));
     }
     if request.downgrade_version_test.is_some() {
@@ -226,9 +226,9 @@ fn command(mut request: pb::InternalRaftRequest) -> Option<Command> {
     }
     let cause = if request.alarm_of_full_disk { Cause::FullDisk } else { Cause::Other };
     let alarm = |request| Command::Alarm(AlarmCommand { request, cause });
-    let data = request.range.take().map(Command::Range);
+    let data = request.range.take().map(|range| Command::Range(*range));
     data.or_else(|| request.put.take().map(Command::Put))
-        .or_else(|| request.delete_range.take().map(Command::DeleteRange))
+        .or_else(|| request.delete_range.take().map(|delete| Command::DeleteRange(*delete)))
         .or_else(|| request.txn.take().map(Command::Txn))
         .or_else(|| request.compaction.take().map(Command::Compaction))
         .or_else(|| request.lease_grant.take().map(Command::LeaseGrant))
@@ -239,31 +239,61 @@ fn command(mut request: pb::InternalRaftRequest) -> Option<Command> {
 }
 
 fn cluster_command(request: &mut pb::InternalRaftRequest) -> Option<ClusterCommand> {
-    let version = request.cluster_version_set.take().map(ClusterCommand::VersionSet);
+    let version = request.cluster_version_set.take().map(|set| ClusterCommand::VersionSet(*set));
     version
-        .or_else(|| request.cluster_member_attr_set.take().map(ClusterCommand::MemberAttrSet))
-        .or_else(|| request.downgrade_info_set.take().map(ClusterCommand::DowngradeInfoSet))
+        .or_else(|| {
+            request.cluster_member_attr_set.take().map(|set| ClusterCommand::MemberAttrSet(*set))
+        })
+        .or_else(|| {
+            request.downgrade_info_set.take().map(|set| ClusterCommand::DowngradeInfoSet(*set))
+        })
 }
 
-fn auth_command(request: pb::InternalRaftRequest) -> Option<AuthCommand> {
-    let token = request.authenticate.map(AuthCommand::Authenticate);
+fn auth_command(request: &mut pb::InternalRaftRequest) -> Option<AuthCommand> {
+    let token = request.authenticate.take().map(|request| AuthCommand::Authenticate(*request));
     token
-        .or_else(|| request.auth_enable.map(|_| AuthCommand::Enable))
-        .or_else(|| request.auth_disable.map(|_| AuthCommand::Disable))
-        .or_else(|| request.auth_status.map(|_| AuthCommand::Status))
-        .or_else(|| request.auth_user_add.map(AuthCommand::UserAdd))
-        .or_else(|| request.auth_user_delete.map(AuthCommand::UserDelete))
-        .or_else(|| request.auth_user_change_password.map(AuthCommand::UserChangePassword))
-        .or_else(|| request.auth_user_grant_role.map(AuthCommand::UserGrantRole))
-        .or_else(|| request.auth_user_get.map(AuthCommand::UserGet))
-        .or_else(|| request.auth_user_revoke_role.map(AuthCommand::UserRevokeRole))
-        .or_else(|| request.auth_role_add.map(AuthCommand::RoleAdd))
-        .or_else(|| request.auth_role_grant_permission.map(AuthCommand::RoleGrantPermission))
-        .or_else(|| request.auth_role_get.map(AuthCommand::RoleGet))
-        .or_else(|| request.auth_role_revoke_permission.map(AuthCommand::RoleRevokePermission))
-        .or_else(|| request.auth_role_delete.map(AuthCommand::RoleDelete))
-        .or_else(|| request.auth_user_list.map(|_| AuthCommand::UserList))
-        .or_else(|| request.auth_role_list.map(|_| AuthCommand::RoleList))
+        .or_else(|| request.auth_enable.take().map(|_| AuthCommand::Enable))
+        .or_else(|| request.auth_disable.take().map(|_| AuthCommand::Disable))
+        .or_else(|| request.auth_status.take().map(|_| AuthCommand::Status))
+        .or_else(|| request.auth_user_add.take().map(|request| AuthCommand::UserAdd(*request)))
+        .or_else(|| {
+            request.auth_user_delete.take().map(|request| AuthCommand::UserDelete(*request))
+        })
+        .or_else(|| {
+            request
+                .auth_user_change_password
+                .take()
+                .map(|request| AuthCommand::UserChangePassword(*request))
+        })
+        .or_else(|| {
+            request.auth_user_grant_role.take().map(|request| AuthCommand::UserGrantRole(*request))
+        })
+        .or_else(|| request.auth_user_get.take().map(|request| AuthCommand::UserGet(*request)))
+        .or_else(|| {
+            request
+                .auth_user_revoke_role
+                .take()
+                .map(|request| AuthCommand::UserRevokeRole(*request))
+        })
+        .or_else(|| request.auth_role_add.take().map(|request| AuthCommand::RoleAdd(*request)))
+        .or_else(|| {
+            request
+                .auth_role_grant_permission
+                .take()
+                .map(|request| AuthCommand::RoleGrantPermission(*request))
+        })
+        .or_else(|| request.auth_role_get.take().map(|request| AuthCommand::RoleGet(*request)))
+        .or_else(|| {
+            request
+                .auth_role_revoke_permission
+                .take()
+                .map(|request| AuthCommand::RoleRevokePermission(*request))
+        })
+        .or_else(|| {
+            request.auth_role_delete.take().map(|request| AuthCommand::RoleDelete(*request))
+        })
+        .or_else(|| request.auth_user_list.take().map(|_| AuthCommand::UserList))
+        .or_else(|| request.auth_role_list.take().map(|_| AuthCommand::RoleList))
 }
 
 fn v2_command(request: &pb::Request) -> Option<Command> {

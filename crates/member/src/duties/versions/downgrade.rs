@@ -106,8 +106,10 @@ impl Downgrades {
     }
 
     async fn set(&self, set: DowngradeInfoSetRequest) -> Result<(), RequestError> {
-        let request =
-            InternalRaftRequest { downgrade_info_set: Some(set), ..InternalRaftRequest::default() };
+        let request = InternalRaftRequest {
+            downgrade_info_set: Some(Box::new(set)),
+            ..InternalRaftRequest::default()
+        };
         self.proposer.propose_as_member(request, RequestKind::DowngradeInfoSet).await.map(drop)
     }
 }

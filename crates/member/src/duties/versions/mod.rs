@@ -138,8 +138,10 @@ async fn propose(handles: &Handles, from: Option<Version>, to: Version) {
         ),
     }
     let set = ClusterVersionSetRequest { ver: to.to_string() };
-    let request =
-        InternalRaftRequest { cluster_version_set: Some(set), ..InternalRaftRequest::default() };
+    let request = InternalRaftRequest {
+        cluster_version_set: Some(Box::new(set)),
+        ..InternalRaftRequest::default()
+    };
     match handles.proposer.propose_as_member(request, RequestKind::ClusterVersionSet).await {
         Ok(_) | Err(RequestError::Stopped) => {}
         Err(error) => {

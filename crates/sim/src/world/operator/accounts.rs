@@ -29,7 +29,7 @@ impl World {
             () if !has_role => add_role(ROOT),
             () if !has_root => grant_role(ROOT, ROOT),
             () if !is_enabled && self.one_in(2) => InternalRaftRequest {
-                auth_enable: Some(AuthEnableRequest {}),
+                auth_enable: Some(Box::new(AuthEnableRequest {})),
                 ..InternalRaftRequest::default()
             },
             () => self.draw_account_change(),
@@ -52,27 +52,32 @@ impl World {
                 let types =
                     [permission::Type::Read, permission::Type::Write, permission::Type::Readwrite];
                 let perm_type = types[self.rng.position(types.len())].into();
-                let perm = Permission { perm_type, key: keys.key, range_end: keys.end };
-                request.auth_role_grant_permission =
-                    Some(AuthRoleGrantPermissionRequest { name: role.into(), perm: Some(perm) });
+                let perm = Some(Permission { perm_type, key: keys.key, range_end: keys.end });
+                let grant = AuthRoleGrantPermissionRequest { name: role.into(), perm };
+                request.auth_role_grant_permission = Some(Box::new(grant));
             }
             16 => {
                 let keys = self.draw_keys();
-                request.auth_role_revoke_permission = Some(AuthRoleRevokePermissionRequest {
+                let revoke = AuthRoleRevokePermissionRequest {
                     role: role.into(),
                     key: keys.key,
                     range_end: keys.end,
-                });
+                };
+                request.auth_role_revoke_permission = Some(Box::new(revoke));
             }
             17 => {
                 let revoke = AuthUserRevokeRoleRequest { name: user.into(), role: role.into() };
-                request.auth_user_revoke_role = Some(revoke);
+                request.auth_user_revoke_role = Some(Box::new(revoke));
             }
             18 if self.one_in(2) => {
-                request.auth_user_delete = Some(AuthUserDeleteRequest { name: user.into() });
+                let delete = AuthUserDeleteRequest { name: user.into() };
+                request.auth_user_delete = Some(Box::new(delete));
             }
-            18 => request.auth_role_delete = Some(AuthRoleDeleteRequest { role: role.into() }),
-            _ => request.auth_disable = Some(AuthDisableRequest {}),
+            18 => {
+                let delete = AuthRoleDeleteRequest { role: role.into() };
+                request.auth_role_delete = Some(Box::new(delete));
+            }
+            _ => request.auth_disable = Some(Box::new(AuthDisableRequest {})),
         }
         request
     }
@@ -81,15 +86,18 @@ impl World {
 fn add_user(name: &str) -> InternalRaftRequest {
     let options = Some(UserAddOptions { no_password: true });
     let add = AuthUserAddRequest { name: name.into(), options, ..AuthUserAddRequest::default() };
-    InternalRaftRequest { auth_user_add: Some(add), ..InternalRaftRequest::default() }
+    InternalRaftRequest { auth_user_add: Some(Box::new(add)), ..InternalRaftRequest::default() }
 }
 
 fn add_role(name: &str) -> InternalRaftRequest {
     let add = AuthRoleAddRequest { name: name.into() };
-    InternalRaftRequest { auth_role_add: Some(add), ..InternalRaftRequest::default() }
+    InternalRaftRequest { auth_role_add: Some(Box::new(add)), ..InternalRaftRequest::default() }
 }
 
 fn grant_role(user: &str, role: &str) -> InternalRaftRequest {
     let grant = AuthUserGrantRoleRequest { user: user.into(), role: role.into() };
-    InternalRaftRequest { auth_user_grant_role: Some(grant), ..InternalRaftRequest::default() }
+    InternalRaftRequest {
+        auth_user_grant_role: Some(Box::new(grant)),
+        ..InternalRaftRequest::default()
+    }
 }

@@ -25,12 +25,15 @@ impl Steps {
     }
 
     fn range(&mut self, range: pb::RangeRequest) -> &mut Self {
-        self.entry(pb::InternalRaftRequest { range: Some(range), ..Default::default() })
+        self.entry(pb::InternalRaftRequest { range: Some(Box::new(range)), ..Default::default() })
     }
 
     fn delete(&mut self, key: &'static str, range_end: &'static str) -> &mut Self {
         let delete = delete(key, range_end);
-        self.entry(pb::InternalRaftRequest { delete_range: Some(delete), ..Default::default() })
+        self.entry(pb::InternalRaftRequest {
+            delete_range: Some(Box::new(delete)),
+            ..Default::default()
+        })
     }
 
     fn txn(&mut self, txn: pb::TxnRequest) -> &mut Self {
@@ -121,11 +124,14 @@ fn leases() -> Vec<u8> {
 
 fn cluster() -> Vec<u8> {
     let version = pb::InternalRaftRequest {
-        cluster_version_set: Some(ClusterVersionSetRequest { ver: "3.7.0".into() }),
+        cluster_version_set: Some(Box::new(ClusterVersionSetRequest { ver: "3.7.0".into() })),
         ..Default::default()
     };
     let downgrade = pb::InternalRaftRequest {
-        downgrade_info_set: Some(DowngradeInfoSetRequest { enabled: true, ver: "3.6.0".into() }),
+        downgrade_info_set: Some(Box::new(DowngradeInfoSetRequest {
+            enabled: true,
+            ver: "3.6.0".into(),
+        })),
         ..Default::default()
     };
     let alarm = |action, alarm| pb::InternalRaftRequest {
