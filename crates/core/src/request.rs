@@ -160,8 +160,15 @@ pub fn encode(
     bytes_max: usize,
 ) -> Option<Proposal> {
     let request_id = header.id;
-    let data = InternalRaftRequest { header: Some(header), ..request }.encode_to_vec();
-    (data.len() <= bytes_max).then(|| Proposal { request_id, data: data.into() })
+    let request = InternalRaftRequest { header: Some(header), ..request };
+    let len = request.encoded_len();
+    if len > bytes_max {
+        return None;
+    }
+    // Generated code writes single bytes, and would check the capacity of a growing vector before each of them.
+    let mut data = vec![0; len];
+    request.encode_raw(&mut &mut data[..]);
+    Some(Proposal { request_id, data: data.into() })
 }
 
 /// Creates a request that raises or clears this member's NOSPACE alarm. While the alarm is raised, all members refuse

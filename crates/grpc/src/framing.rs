@@ -30,6 +30,20 @@ pub fn put_message(
     Ok(())
 }
 
+/// Appends a small message with its prefix.
+pub fn put_small(chunk: &mut BytesMut, message: &impl Message) -> Result<(), Status> {
+    let len = message.encoded_len();
+    put_message(chunk, len, |chunk| encode(message, len, chunk))
+}
+
+/// Encodes a message into a part of the chunk that already has its full length. Generated code writes single bytes, and
+/// would check the capacity of the chunk before each of them.
+fn encode(message: &impl Message, len: usize, chunk: &mut BytesMut) {
+    let start = chunk.len();
+    chunk.resize(start + len, 0);
+    message.encode_raw(&mut &mut chunk[start..]);
+}
+
 /// Returns the prefix of an uncompressed message of `len` bytes, or an error if the message is too long for clients.
 pub fn message_head(len: usize) -> Result<[u8; HEAD_BYTES], Status> {
     let length = u32::try_from(len).ok().filter(|_| len <= MESSAGE_BYTES_MAX);
@@ -52,7 +66,7 @@ pub fn framed(message: &impl Message) -> Bytes {
     let len = message.encoded_len();
     let mut chunk = BytesMut::with_capacity(HEAD_BYTES + len);
     chunk.extend_from_slice(&message_head(len).expect(NOT_TOO_LONG));
-    message.encode_raw(&mut chunk);
+    encode(message, len, &mut chunk);
     chunk.freeze()
 }
 

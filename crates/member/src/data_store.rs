@@ -134,7 +134,7 @@ impl DataStore for MemberStore {
     }
 
     fn current_revision(&self) -> i64 {
-        self.reader.view().current_revision()
+        self.reader.current_revision()
     }
 
     fn range(&self, query: &RangeQuery) -> StoreResult<'_, Listed<RangeResult>> {

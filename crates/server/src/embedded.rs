@@ -235,7 +235,7 @@ impl Member {
     /// Returns the newest revision of the keyspace that this member has applied.
     #[must_use]
     pub fn revision(&self) -> i64 {
-        self.handles.reader.view().current_revision()
+        self.handles.reader.current_revision()
     }
 
     /// Returns the index of the newest log entry that this member has applied.

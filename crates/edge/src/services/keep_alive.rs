@@ -15,7 +15,6 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use http::Request;
 use http_body::{Body, Frame};
-use prost::Message;
 use quorate_api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use quorate_state::units::LeaseId;
 use tokio_util::sync::ReusableBoxFuture;
@@ -30,7 +29,7 @@ use crate::calls::spans;
 use crate::calls::status::status;
 use crate::calls::streams::{self, Api, Requests};
 use quorate_grpc::ending::Ending;
-use quorate_grpc::framing::put_message;
+use quorate_grpc::framing::put_small;
 use quorate_grpc::head::requires_leader;
 use quorate_grpc::methods::Kind;
 use quorate_grpc::wording::in_grpc_gos_words;
@@ -102,7 +101,7 @@ impl Session {
             {
                 let Poll::Ready(renewed) = renewal.poll(cx) else { break };
                 self.is_renewing = false;
-                let put = renewed.and_then(|response| self.put(&response));
+                let put = renewed.and_then(|response| put_small(&mut self.chunk, &response));
                 if let Err(status) = put {
                     return Poll::Ready(status);
                 }
@@ -147,12 +146,6 @@ impl Session {
             None => self.renewal = Some(ReusableBoxFuture::new(renewal)),
         }
         self.is_renewing = true;
-    }
-
-    fn put(&mut self, response: &LeaseKeepAliveResponse) -> Result<(), Status> {
-        put_message(&mut self.chunk, response.encoded_len(), |chunk| {
-            response.encode(chunk).expect("the chunk has space for the message");
-        })
     }
 }
 

@@ -268,7 +268,7 @@ pub async fn compact_automatically(handles: Arc<Handles>, retention: Retention) 
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        let revision = handles.reader.view().current_revision();
+        let revision = handles.reader.current_revision();
         let Some(target) = compactor.tick(revision, handles.info.member_status().leads()) else {
             continue;
         };

@@ -93,6 +93,11 @@ impl Reader {
         self.published.view()
     }
 
+    /// Returns the newest published revision.
+    pub fn current_revision(&self) -> i64 {
+        self.published.current_revision()
+    }
+
     /// Waits until a read of the newest view is linearizable.
     pub async fn read_barrier(&self) -> Result<(), RequestError> {
         if self.info.member_status().reads_need_no_barrier() {

@@ -81,6 +81,12 @@ impl PublishedState {
         self.store.load().view()
     }
 
+    /// Returns the newest published revision.
+    #[must_use]
+    pub fn current_revision(&self) -> i64 {
+        self.store.load().current_revision()
+    }
+
     /// Returns the last published members, alarms and versions.
     #[must_use]
     pub fn facts(&self) -> Arc<Facts> {

@@ -43,6 +43,12 @@ impl StoreReader {
     pub fn view(&self) -> Arc<View> {
         self.published.load_full()
     }
+
+    /// Returns the newest published revision.
+    #[must_use]
+    pub fn current_revision(&self) -> i64 {
+        self.published.load().current
+    }
 }
 
 /// The keyspace as of one publication.
