@@ -36,8 +36,8 @@ const SECRET: &[&str] = &[
     ".etcdserverpb.InternalAuthenticateRequest",
 ];
 
-/// Requests in the log that are allocated separately, because they are rare or large. Without them, the message is a third
-/// of the size, which saves time, because each write constructs, moves and decodes one.
+/// Requests in the log that are allocated separately, because they are rare or large. Otherwise, the message that contains
+/// them would be two and a half times as large, and each write constructs, moves and decodes one.
 const BOXED: &[&str] = &[
     ".etcdserverpb.InternalRaftRequest.range",
     ".etcdserverpb.InternalRaftRequest.delete_range",

@@ -69,11 +69,6 @@ impl KeyBlock {
         self.u32_at(0)
     }
 
-    /// Returns the size of the block in bytes.
-    pub(super) fn byte_len(&self) -> usize {
-        self.bytes.len()
-    }
-
     pub(super) fn key(&self, position: usize) -> &[u8] {
         let (count, keys) = (self.len(), self.keys_at());
         assert!(

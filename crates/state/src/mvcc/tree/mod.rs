@@ -63,14 +63,14 @@ pub(super) struct Tree {
 /// A clone has no spare nodes, because it never changes.
 impl Clone for Tree {
     fn clone(&self) -> Self {
-        Self { root: self.root.clone(), live: self.live, len: self.len, spare: Spare::default() }
+        Self { root: self.root.clone(), live: self.live, len: self.len, spare: Spare::new() }
     }
 }
 
 impl Tree {
     pub(super) fn new() -> Self {
         let leaf = Leaf { keys: KeyBlock::empty(), entries: Vec::new() };
-        Self { root: Node::Leaf(Arc::new(leaf)), live: 0, len: 0, spare: Spare::default() }
+        Self { root: Node::Leaf(Arc::new(leaf)), live: 0, len: 0, spare: Spare::new() }
     }
 
     /// Returns the number of keys with history.
@@ -152,7 +152,8 @@ impl Tree {
         }
     }
 
-    /// Frees or keeps for reuse what the last publication has replaced. To be called after each publication.
+    /// Keeps or frees the memory of the nodes that were copied before the last publication. To be called after each
+    /// publication.
     pub(super) fn reclaim(&mut self) {
         self.spare.reclaim();
     }
@@ -250,7 +251,7 @@ impl<'a> Builder<'a> {
         }
         match level.pop() {
             Some((_, root)) => {
-                Tree { root: root.node, live: self.live, len: self.len, spare: Spare::default() }
+                Tree { root: root.node, live: self.live, len: self.len, spare: Spare::new() }
             }
             None => Tree::new(),
         }

@@ -15,10 +15,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::key_block::{KeyBlock, common_prefix_len};
-use super::spare::Spare;
+use super::spare::{Spare, with_room};
 use super::{Bound, Entry};
 
 pub(super) const LEAF_MAX: usize = 64;
+/// Leaves grow by this number of entries.
+pub(super) const LEAF_STEP: usize = LEAF_MAX / 8;
 pub(super) const INNER_MAX: usize = 16;
 /// A leaf with fewer keys than this is merged with a sibling, if possible.
 const LEAF_MIN: usize = LEAF_MAX / 4;
@@ -271,14 +273,12 @@ fn insert_entry(
         if let Some(leaf) = Arc::get_mut(leaf) {
             leaf.keys = keys;
             if leaf.entries.len() == leaf.entries.capacity() {
-                leaf.entries.reserve_exact(LEAF_MAX / 8);
+                leaf.entries.reserve_exact(LEAF_STEP);
             }
             leaf.entries.insert(position, entry);
         } else {
-            let mut entries = Vec::with_capacity(leaf.entries.len() + 1);
-            entries.extend_from_slice(&leaf.entries[..position]);
-            entries.push(entry);
-            entries.extend_from_slice(&leaf.entries[position..]);
+            let (before, after) = leaf.entries.split_at(position);
+            let entries = with_room(&[before, &[entry], after]);
             *leaf = Arc::new(Leaf { keys, entries });
         }
         return None;
@@ -296,6 +296,7 @@ fn insert_entry(
         (&mut right, position - middle)
     };
     half.keys = half.keys.insert(position, key);
+    half.entries.reserve_exact(LEAF_STEP);
     half.entries.insert(position, entry);
     assert!(
         !left.entries.is_empty() && !right.entries.is_empty(),

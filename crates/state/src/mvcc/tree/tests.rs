@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use proptest::prelude::*;
+use quorate_seeded_random::SplitMix64;
 
-use super::node::{INNER_MAX, LEAF_MAX, Node};
+use super::node::{INNER_MAX, LEAF_MAX, LEAF_STEP, Node};
 use super::*;
 
 type Model = BTreeMap<Vec<u8>, Entry>;
@@ -183,6 +184,36 @@ fn the_memory_of_replaced_nodes_is_reused_when_no_clone_uses_them() {
     }
     check(&tree, &model);
     check(&held.0, &held.1);
+}
+
+#[test]
+fn leaves_do_not_grow_when_their_keys_are_overwritten() {
+    fn check_room(node: &Node) {
+        match node {
+            Node::Leaf(leaf) => {
+                let (len, capacity) = (leaf.entries.len(), leaf.entries.capacity());
+                assert!(capacity < len + LEAF_STEP, "{len} entries in a leaf for {capacity}");
+            }
+            Node::Inner(inner) => inner.children.iter().for_each(|child| check_room(&child.node)),
+        }
+    }
+    let mut random = SplitMix64::new(3);
+    let mut keys: Vec<_> = (0..5_000).map(|_| random.next_u64().to_be_bytes()).collect();
+    let (mut tree, mut model) = (Tree::new(), Model::new());
+    let mut published = tree.clone();
+    for main in 1..4 {
+        for (at, key) in keys.iter().enumerate() {
+            put(&mut tree, &mut model, key, entry(main, false));
+            if at % 50 == 0 {
+                published = tree.clone();
+                tree.reclaim();
+            }
+        }
+        keys.sort_unstable_by_key(|key| key[7]);
+    }
+    drop(published);
+    check(&tree, &model);
+    check_room(&tree.root);
 }
 
 #[test]
