@@ -175,13 +175,9 @@ async fn users_and_tokens_reach_every_server() {
         propose(&two, command).await.unwrap();
     }
     let mut login = pb::InternalRaftRequest::default();
-    let simple_token = "secret".to_owned();
-    let name = "eve".to_owned();
-    login.authenticate = Some(Box::new(pb::InternalAuthenticateRequest {
-        name,
-        simple_token,
-        ..Default::default()
-    }));
+    let (name, simple_token) = ("eve".to_owned(), "secret".to_owned());
+    let eve = pb::InternalAuthenticateRequest { name, simple_token, ..Default::default() };
+    login.authenticate = Some(Box::new(eve));
     let done = propose(&two, login).await.unwrap();
     let Response::Authenticated { response, .. } = done else { panic!("{done:?}") };
     for engine in [&one, &two] {

@@ -11,6 +11,7 @@
 //!
 //! Older versions of a key (`history`), and records (`records`).
 
+mod change;
 mod key_block;
 mod node;
 mod spare;
