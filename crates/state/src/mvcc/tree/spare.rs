@@ -7,7 +7,7 @@
 //! # Invariants
 //!
 //! * A spare node has no other owner, and owns neither keys nor nodes. Clones of a tree have no spare nodes.
-//! * A copy has at most [`LEAF_STEP`] − 1 unused entries, whatever memory it reuses.
+//! * A copy has room for fewer than [`LEAF_STEP`] additional entries, even if it reuses memory.
 
 use std::sync::Arc;
 
