@@ -226,9 +226,9 @@ fn command(request: &mut pb::InternalRaftRequest) -> Option<Command> {
     }
     let cause = if request.alarm_of_full_disk { Cause::FullDisk } else { Cause::Other };
     let alarm = |request| Command::Alarm(AlarmCommand { request, cause });
-    let data = request.range.take().map(|range| Command::Range(*range));
+    let data = unboxed(&mut request.range, Command::Range);
     data.or_else(|| request.put.take().map(Command::Put))
-        .or_else(|| request.delete_range.take().map(|delete| Command::DeleteRange(*delete)))
+        .or_else(|| unboxed(&mut request.delete_range, Command::DeleteRange))
         .or_else(|| request.txn.take().map(Command::Txn))
         .or_else(|| request.compaction.take().map(Command::Compaction))
         .or_else(|| request.lease_grant.take().map(Command::LeaseGrant))
@@ -239,61 +239,40 @@ fn command(request: &mut pb::InternalRaftRequest) -> Option<Command> {
 }
 
 fn cluster_command(request: &mut pb::InternalRaftRequest) -> Option<ClusterCommand> {
-    let version = request.cluster_version_set.take().map(|set| ClusterCommand::VersionSet(*set));
-    version
-        .or_else(|| {
-            request.cluster_member_attr_set.take().map(|set| ClusterCommand::MemberAttrSet(*set))
-        })
-        .or_else(|| {
-            request.downgrade_info_set.take().map(|set| ClusterCommand::DowngradeInfoSet(*set))
-        })
+    unboxed(&mut request.cluster_version_set, ClusterCommand::VersionSet)
+        .or_else(|| unboxed(&mut request.cluster_member_attr_set, ClusterCommand::MemberAttrSet))
+        .or_else(|| unboxed(&mut request.downgrade_info_set, ClusterCommand::DowngradeInfoSet))
 }
 
 fn auth_command(request: &mut pb::InternalRaftRequest) -> Option<AuthCommand> {
-    let token = request.authenticate.take().map(|request| AuthCommand::Authenticate(*request));
-    token
-        .or_else(|| request.auth_enable.take().map(|_| AuthCommand::Enable))
-        .or_else(|| request.auth_disable.take().map(|_| AuthCommand::Disable))
-        .or_else(|| request.auth_status.take().map(|_| AuthCommand::Status))
-        .or_else(|| request.auth_user_add.take().map(|request| AuthCommand::UserAdd(*request)))
+    unboxed(&mut request.authenticate, AuthCommand::Authenticate)
+        .or_else(|| unboxed(&mut request.auth_enable, |_| AuthCommand::Enable))
+        .or_else(|| unboxed(&mut request.auth_disable, |_| AuthCommand::Disable))
+        .or_else(|| unboxed(&mut request.auth_status, |_| AuthCommand::Status))
+        .or_else(|| unboxed(&mut request.auth_user_add, AuthCommand::UserAdd))
+        .or_else(|| unboxed(&mut request.auth_user_delete, AuthCommand::UserDelete))
         .or_else(|| {
-            request.auth_user_delete.take().map(|request| AuthCommand::UserDelete(*request))
+            unboxed(&mut request.auth_user_change_password, AuthCommand::UserChangePassword)
         })
+        .or_else(|| unboxed(&mut request.auth_user_grant_role, AuthCommand::UserGrantRole))
+        .or_else(|| unboxed(&mut request.auth_user_get, AuthCommand::UserGet))
+        .or_else(|| unboxed(&mut request.auth_user_revoke_role, AuthCommand::UserRevokeRole))
+        .or_else(|| unboxed(&mut request.auth_role_add, AuthCommand::RoleAdd))
         .or_else(|| {
-            request
-                .auth_user_change_password
-                .take()
-                .map(|request| AuthCommand::UserChangePassword(*request))
+            unboxed(&mut request.auth_role_grant_permission, AuthCommand::RoleGrantPermission)
         })
+        .or_else(|| unboxed(&mut request.auth_role_get, AuthCommand::RoleGet))
         .or_else(|| {
-            request.auth_user_grant_role.take().map(|request| AuthCommand::UserGrantRole(*request))
+            unboxed(&mut request.auth_role_revoke_permission, AuthCommand::RoleRevokePermission)
         })
-        .or_else(|| request.auth_user_get.take().map(|request| AuthCommand::UserGet(*request)))
-        .or_else(|| {
-            request
-                .auth_user_revoke_role
-                .take()
-                .map(|request| AuthCommand::UserRevokeRole(*request))
-        })
-        .or_else(|| request.auth_role_add.take().map(|request| AuthCommand::RoleAdd(*request)))
-        .or_else(|| {
-            request
-                .auth_role_grant_permission
-                .take()
-                .map(|request| AuthCommand::RoleGrantPermission(*request))
-        })
-        .or_else(|| request.auth_role_get.take().map(|request| AuthCommand::RoleGet(*request)))
-        .or_else(|| {
-            request
-                .auth_role_revoke_permission
-                .take()
-                .map(|request| AuthCommand::RoleRevokePermission(*request))
-        })
-        .or_else(|| {
-            request.auth_role_delete.take().map(|request| AuthCommand::RoleDelete(*request))
-        })
-        .or_else(|| request.auth_user_list.take().map(|_| AuthCommand::UserList))
-        .or_else(|| request.auth_role_list.take().map(|_| AuthCommand::RoleList))
+        .or_else(|| unboxed(&mut request.auth_role_delete, AuthCommand::RoleDelete))
+        .or_else(|| unboxed(&mut request.auth_user_list, |_| AuthCommand::UserList))
+        .or_else(|| unboxed(&mut request.auth_role_list, |_| AuthCommand::RoleList))
+}
+
+/// Takes a request, if it is set, and converts it.
+fn unboxed<R, C>(request: &mut Option<Box<R>>, command: impl FnOnce(R) -> C) -> Option<C> {
+    request.take().map(|request| command(*request))
 }
 
 fn v2_command(request: &pb::Request) -> Option<Command> {
