@@ -9,3 +9,4 @@ pub mod descriptors;
 pub mod listen;
 pub mod pace;
 pub mod runtime;
+mod wakes;

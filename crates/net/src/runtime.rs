@@ -7,12 +7,15 @@
 
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use quorate_telemetry::threads::{self, Listener};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+
+use crate::wakes::WakeQueue;
 
 /// The settings of the threads in a set of runtimes.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +89,7 @@ impl Worker {
             runtime.block_on(async {
                 tokio::select! {
                     () = resident => {}
+                    () = Arc::<WakeQueue>::default().deliver() => {}
                     // The receiver also resolves if the sender is dropped.
                     _ = stopped => {}
                 }
@@ -127,7 +131,6 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     const THREADS: Threads<'_> = Threads { name: "test", count: 2, stack_bytes: 1 << 20 };
 

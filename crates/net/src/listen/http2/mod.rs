@@ -157,7 +157,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             heard_at: Instant::now(),
             is_pinged: false,
         });
-        let ready = Arc::default();
+        let ready = Ready::of_this_thread();
         let control = SlotWaker::new(&ready, CONTROL);
         Self {
             io,

@@ -9,9 +9,15 @@ use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
 
+use crate::wakes::WakeQueue;
+
 /// The woken requests of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Ready(Mutex<Woken>);
+pub(super) struct Ready {
+    woken: Mutex<Woken>,
+    /// The queue of the runtime that runs the connection's task.
+    runtime: Option<Arc<WakeQueue>>,
+}
 
 #[derive(Debug, Default)]
 struct Woken {
@@ -22,9 +28,14 @@ struct Woken {
 }
 
 impl Ready {
+    /// Creates a list for a connection whose task runs on this thread.
+    pub(super) fn of_this_thread() -> Arc<Self> {
+        Arc::new(Self { woken: Mutex::default(), runtime: WakeQueue::of_this_thread() })
+    }
+
     /// Records that the task has begun to run, and keeps its waker.
     pub(super) fn begin(&self, task: &Waker) {
-        let mut woken = self.0.lock();
+        let mut woken = self.woken.lock();
         woken.is_polling = true;
         if !woken.task.as_ref().is_some_and(|known| known.will_wake(task)) {
             woken.task = Some(task.clone());
@@ -33,7 +44,7 @@ impl Ready {
 
     /// Swaps the list of woken slots with an empty list. Returns false if no slot was woken.
     pub(super) fn take(&self, slots: &mut Vec<u32>) -> bool {
-        let mut woken = self.0.lock();
+        let mut woken = self.woken.lock();
         std::mem::swap(&mut woken.slots, slots);
         !slots.is_empty()
     }
@@ -41,7 +52,7 @@ impl Ready {
     /// Records that the task is about to sleep. Returns false if a slot has been woken since the last call to
     /// [`Self::take`].
     pub(super) fn end(&self) -> bool {
-        let mut woken = self.0.lock();
+        let mut woken = self.woken.lock();
         woken.is_polling = !woken.slots.is_empty();
         woken.slots.is_empty()
     }
@@ -49,11 +60,11 @@ impl Ready {
     /// Records that the task yields. The caller must also wake the task, because slots that were woken while the task
     /// ran do not wake it.
     pub(super) fn yield_now(&self) {
-        self.0.lock().is_polling = false;
+        self.woken.lock().is_polling = false;
     }
 
     fn push(&self, slot: u32) {
-        let mut woken = self.0.lock();
+        let mut woken = self.woken.lock();
         woken.slots.push(slot);
         if !woken.is_polling
             && woken.slots.len() == 1
@@ -61,7 +72,10 @@ impl Ready {
         {
             let task = task.clone();
             drop(woken);
-            task.wake();
+            match &self.runtime {
+                Some(runtime) => runtime.wake(task),
+                None => task.wake(),
+            }
         }
     }
 }
