@@ -2,13 +2,14 @@
 //! is possible.
 
 use bytes::Bytes;
-use quorate_raft::{ConfChange, EntryKind, Message, NONE};
+use quorate_raft::{ConfChange, EntryKind, Message, NONE, StepError};
 
 use super::{HeldChange, Node};
 use crate::effect::{Effect, ProposalFailure};
 use crate::event::Proposal;
 use crate::limits;
 use crate::proposals::{Content, Waiting};
+use crate::refusals::Source;
 
 impl Node {
     pub(super) fn handle_propose(&mut self, proposals: Vec<Proposal>) {
@@ -66,7 +67,22 @@ impl Node {
         } else if is_change && self.must_hold_changes() {
             self.held_changes.push_back(HeldChange::Forwarded(message));
         } else {
-            self.step_received(message);
+            self.step_forwarded(message);
+        }
+    }
+
+    /// Passes another member's requests to the core. A leader without room for the requests drops them. As in etcd, no
+    /// message tells the other member, so its clients wait until their requests time out.
+    fn step_forwarded(&mut self, message: Message) {
+        if self.is_stopped {
+            return;
+        }
+        let stepped =
+            if self.has_room() { self.raft.step(message) } else { Err(StepError::ProposalDropped) };
+        match stepped {
+            Err(StepError::ProposalDropped) => _ = self.count_refused(1),
+            Err(refusal) => self.take_refusal(Source::Peer, refusal),
+            Ok(()) => {}
         }
     }
 
@@ -87,8 +103,9 @@ impl Node {
     pub(super) fn propose_change(&mut self, request_id: u64, change: ConfChange) {
         if self.must_hold_changes() {
             self.held_changes.push_back(HeldChange::Own(request_id, change));
-        } else if self.raft.propose_conf_change(change).is_err() {
-            self.fail_proposals([request_id], ProposalFailure::Dropped);
+        } else if !self.has_room() || self.raft.propose_conf_change(change).is_err() {
+            let failure = self.count_refused(1);
+            self.fail_proposals([request_id], failure);
         }
     }
 
@@ -108,7 +125,7 @@ impl Node {
                     self.propose(vec![(request_id, Content::ConfChange(change))]);
                 }
                 HeldChange::Forwarded(message) if self.raft.is_leader() => {
-                    self.step_received(message);
+                    self.step_forwarded(message);
                 }
                 HeldChange::Forwarded(_) => {}
             }
@@ -116,18 +133,28 @@ impl Node {
     }
 
     pub(super) fn propose_data(&mut self, request_ids: Vec<u64>, batch: Vec<Bytes>) {
-        let has_room = !self.raft.is_leader() || !self.persistence.is_full();
-        if batch.is_empty() || has_room && self.raft.propose_batch(batch).is_ok() {
+        if batch.is_empty() || self.has_room() && self.raft.propose_batch(batch).is_ok() {
             return;
         }
-        // A leader that is not transferring leadership refuses proposals because its log is too large, because too many
-        // log writes are in progress, or because it was removed from the cluster. A removed leader has no progress of
-        // its own.
-        let is_full =
-            self.raft.progress().is_some_and(|progress| progress.contains_key(&self.raft.id()));
-        self.refused_for_room += if is_full { request_ids.len() as u64 } else { 0 };
-        let failure = if is_full { ProposalFailure::QueueFull } else { ProposalFailure::Dropped };
+        let failure = self.count_refused(request_ids.len() as u64);
         self.fail_proposals(request_ids, failure);
+    }
+
+    /// Returns false if this member leads and too many log writes are in progress.
+    fn has_room(&self) -> bool {
+        !self.raft.is_leader() || !self.persistence.is_full()
+    }
+
+    /// Counts requests that were refused, and returns the reason. A leader that is not transferring leadership refuses
+    /// requests because its log is too large, because too many log writes are in progress, or because it was removed
+    /// from the cluster. A removed leader has no progress of its own.
+    fn count_refused(&mut self, count: u64) -> ProposalFailure {
+        let own = self.raft.id();
+        if !self.raft.progress().is_some_and(|progress| progress.contains_key(&own)) {
+            return ProposalFailure::Dropped;
+        }
+        self.refused_for_room += count;
+        ProposalFailure::QueueFull
     }
 
     pub(super) fn fail_proposals(

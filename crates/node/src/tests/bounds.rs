@@ -205,3 +205,36 @@ fn the_log_keeps_entries_until_raft_counts_them_as_applied() {
         "the membership change is not applied yet"
     );
 }
+
+#[test]
+fn a_membership_change_beyond_the_uncommitted_limit_is_refused_like_other_requests() {
+    const PIECE_BYTES: u64 = 64 << 20;
+    let mut member = Member::start(config(1, &[1]));
+    member.finish_writes();
+    let data = Bytes::from(vec![0; usize::try_from(PIECE_BYTES).unwrap()]);
+    for request_id in 0..limits::UNCOMMITTED_BYTES_MAX / PIECE_BYTES {
+        let proposal = Proposal { request_id, data: data.clone() };
+        member.handle(Event::Propose(vec![proposal]));
+    }
+    let change =
+        ConfChange { kind: ConfChangeKind::AddLearnerNode, node_id: 7, ..ConfChange::default() };
+    member.handle(Event::ProposeConfChange { request_id: 99, change });
+    assert_eq!(member.refused, [(99, ProposalFailure::QueueFull)]);
+    assert_eq!(member.node.take_refused_for_room(), 1);
+}
+
+#[test]
+fn a_leader_drops_and_counts_forwarded_requests_beyond_the_limit_of_log_writes() {
+    let mut members = three();
+    let writes = u64::try_from(limits::WRITES_MAX).unwrap();
+    for request_id in 0..writes {
+        members[0].propose(request_id, "x");
+        members[0].sent.clear();
+    }
+    let entry = Entry { data: Bytes::from_static(b"y"), ..Entry::default() };
+    let forwarded =
+        Message { from: 2, entries: vec![entry], ..Message::new(MessageKind::Propose, 1) };
+    members[0].handle(Event::Received(vec![forwarded]));
+    assert_eq!(members[0].node.take_refused_for_room(), 1);
+    assert!(!members[0].sent.iter().any(|message| message.kind == MessageKind::Append));
+}
