@@ -11,6 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::rules::{downgrade_of, is_downgraded, parse_target};
 use super::survey::Survey;
 use crate::{Handles, MemberInfo, Proposer, Reader};
+use quorate_peer::pool::ConnectionPool;
 use quorate_requests::RequestError;
 use quorate_requests::access::{AccessControl, Credentials};
 use quorate_telemetry::log;
@@ -118,6 +119,7 @@ impl Downgrades {
 pub async fn end_downgrade(handles: Arc<Handles>) {
     let Some(period) = handles.info.limits().downgrade_check_interval else { return };
     let downgrades = Downgrades::new(&handles);
+    let pool = Arc::<ConnectionPool>::default();
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick completes immediately, so it is skipped.
@@ -130,7 +132,7 @@ pub async fn end_downgrade(handles: Arc<Handles>) {
         let downgrade = handles.info.facts().versions.downgrade().clone();
         let target = Version::parse(&downgrade.target_version).filter(|_| downgrade.enabled);
         let Some(target) = target else { continue };
-        if is_downgraded(target, &Survey::take(&handles.info).await.versions) {
+        if is_downgraded(target, &Survey::take(&handles.info, &pool).await.versions) {
             log::info!(
                 "the cluster has been downgraded",
                 "cluster-version" = downgrade.target_version

@@ -25,6 +25,7 @@ use self::rules::Step;
 use self::survey::Survey;
 pub use self::survey::VERSION_PATH;
 use crate::Handles;
+use quorate_peer::pool::ConnectionPool;
 use quorate_requests::RequestError;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
@@ -62,13 +63,14 @@ pub async fn keep_cluster_version(handles: Arc<Handles>) {
     let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut leadership = handles.info.member_status().leadership();
+    let pool = Arc::<ConnectionPool>::default();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             changed = leadership.changed() => if changed.is_err() { return },
         }
         if handles.info.member_status().leads() {
-            check_cluster_version(&handles, is_warned).await;
+            check_cluster_version(&handles, &pool, is_warned).await;
         }
     }
 }
@@ -97,8 +99,8 @@ fn short(version: Version) -> String {
 
 /// Proposes a new cluster version if one is due. `is_warned` is true if this member logged the
 /// coming rise at startup.
-async fn check_cluster_version(handles: &Handles, is_warned: bool) {
-    let lowest = Survey::take(&handles.info).await.lowest();
+async fn check_cluster_version(handles: &Handles, pool: &Arc<ConnectionPool>, is_warned: bool) {
+    let lowest = Survey::take(&handles.info, pool).await.lowest();
     let (cluster, step, rise) = {
         let facts = handles.info.facts();
         let (cluster, downgrade) = (facts.versions.cluster(), facts.versions.downgrade());

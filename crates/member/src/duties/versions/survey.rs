@@ -1,5 +1,6 @@
 //! Collects the versions of all members. Requests the other members' versions with `GET /version` on their peer ports.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use super::rules::lowest_of;
 use crate::MemberInfo;
 use quorate_peer::Dialer;
 use quorate_peer::call::Call;
+use quorate_peer::pool::ConnectionPool;
 use quorate_telemetry::log;
 
 /// The path from which a member's versions are requested.
@@ -31,17 +33,18 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Queries the versions of all other members concurrently, and adds this member's version.
-    pub(super) async fn take(info: &MemberInfo) -> Self {
+    /// Queries the versions of all other members concurrently, and adds this member's version. The connections in the
+    /// pool are used again, because a TLS handshake takes more CPU time than all else that an idle member does.
+    pub(super) async fn take(info: &MemberInfo, pool: &Arc<ConnectionPool>) -> Self {
         let timeout = info.limits().request_timeout;
         let own = info.version();
         let mut asked = JoinSet::new();
         for row in info.rows() {
             if row.id.0 != info.id() {
-                let dialer = info.dialer().clone();
-                asked.spawn(
-                    async move { ask(&dialer, row.id.0, &row.peer_urls, own, timeout).await },
-                );
+                let (dialer, pool) = (info.dialer().clone(), Arc::clone(pool));
+                asked.spawn(async move {
+                    ask((&pool, &dialer), row.id.0, &row.peer_urls, own, timeout).await
+                });
             }
         }
         let mut versions = asked.join_all().await;
@@ -55,7 +58,7 @@ impl Survey {
 }
 
 async fn ask(
-    dialer: &Dialer,
+    (pool, dialer): (&ConnectionPool, &Dialer),
     id: u64,
     peer_urls: &[String],
     own: Version,
@@ -63,7 +66,7 @@ async fn ask(
 ) -> Option<Version> {
     let id = format!("{id:x}");
     for url in peer_urls {
-        let answer = match Call::get(url, VERSION_PATH, timeout).send(dialer).await {
+        let answer = match Call::get(url, VERSION_PATH, timeout).send_over(pool, dialer).await {
             Ok(answer) => read(&answer),
             Err(error) => Err(error.to_string()),
         };
