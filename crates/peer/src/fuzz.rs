@@ -6,6 +6,7 @@ use quorate_api::raftpb;
 use quorate_raft::Message;
 
 use crate::frame::{Decoder, Encoder, FrameError, StreamKind};
+use crate::response::{Body, Head, ResponseError};
 use crate::wire;
 
 /// Decodes arbitrary bytes as a message and compares the result with the result of the generated decoder. Also checks
@@ -85,6 +86,48 @@ fn read(kind: StreamKind, stream: &[u8], piece: usize) -> (Vec<Message>, Result<
     (messages, Ok(()))
 }
 
+/// Parses arbitrary bytes as the response that carries a stream, and checks that the result does not depend on how the
+/// bytes are split. The first byte determines the length of the pieces.
+pub fn response(data: &[u8]) {
+    let [piece, response @ ..] = data else { return };
+    let (at_once, whole) = body(response, response.len().max(1));
+    let (in_pieces, pieces) = body(response, usize::from(*piece).max(1));
+    assert_eq!(
+        at_once.map_err(|error| error.to_string()),
+        in_pieces.map_err(|error| error.to_string())
+    );
+    assert_eq!(whole, pieces);
+}
+
+/// Returns the decoded body of a response that arrives in pieces, and whether it has ended. An error may follow parts of
+/// the body.
+fn body(response: &[u8], piece: usize) -> (Result<bool, ResponseError>, Vec<u8>) {
+    let mut decoded = Vec::new();
+    let mut decode = || {
+        let mut lengths = (0..response.len()).step_by(piece).chain([response.len()]);
+        let mut searched = 0;
+        let parsed = loop {
+            let Some(len) = lengths.next() else { return Ok(false) };
+            if let Some(parsed) = Head::parse(&response[..len], searched)? {
+                break parsed;
+            }
+            searched = len;
+        };
+        let (head, len) = parsed;
+        let mut body = Body::of(&head)?;
+        for mut input in response[len..].chunks(piece) {
+            while let Some(part) = body.decode(&mut input)? {
+                assert!(!part.is_empty(), "an empty part would end a read too early");
+                decoded.extend_from_slice(part);
+            }
+            assert!(input.is_empty() || body.is_over(), "only the end of the body leaves input");
+        }
+        Ok(body.is_over())
+    };
+    let result = decode();
+    (result, decoded)
+}
+
 #[cfg(test)]
 mod tests {
     use quorate_raft::{Entry, LogIndex, MessageKind, Snapshot, Term};
@@ -151,6 +194,20 @@ mod tests {
             ("rejection", encoded(&rejection())),
         ];
         bounded("peer_message", &samples, 20_000, message);
+    }
+
+    #[test]
+    fn any_response_is_decoded_or_refused_without_a_panic() {
+        let with = |rest: &str| [b"\x03HTTP/1.1 200 OK\r\n", rest.as_bytes()].concat();
+        let samples = [
+            (
+                "chunked",
+                with("Transfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\nx: y\r\n\r\n"),
+            ),
+            ("length", with("Content-Length: 5\r\nX-Server-Version: 3.7.1\r\n\r\nabcde")),
+            ("until_end", with("\r\nabcde")),
+        ];
+        bounded("peer_response", &samples, 20_000, response);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! # Not here
 //!
-//! Sending messages, which uses the streams that the peer has opened (`outgoing`).
+//! The parsing of the response that carries the stream (`response`) and of the stream (`frame`). Sending messages, which uses the streams that the peer has opened (`outgoing`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,14 +16,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Request, StatusCode, header};
-use http_body::Body;
-use http_body_util::Empty;
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use quorate_raft::Message;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use crate::contact::Contact;
@@ -32,6 +27,7 @@ use crate::dialer::PeerStream;
 use crate::frame::{Decoder, FrameError, StreamKind};
 use crate::handshake::Introduction;
 use crate::local::Local;
+use crate::response::{self, Body, Head, ResponseError};
 use crate::status::Attempt;
 use quorate_telemetry::log;
 
@@ -50,6 +46,15 @@ const REDIAL_INTERVAL_SUSPECTED: Duration = Duration::from_millis(10);
 /// Approximate maximum size of a batch. Further messages go into the next batch.
 const BATCH_BYTES: usize = 1 << 20;
 
+/// Maximum number of bytes in one read.
+const READ_BYTES: usize = 32 << 10;
+
+/// Maximum number of informational responses before the response to a request.
+const INFORMATIONAL_MAX: u32 = 5;
+
+/// Maximum length of a response with an error status. Peers answer with a single line.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
 /// Size of a link heartbeat message.
 const LINK_HEARTBEAT_BYTES: u64 = 2;
 
@@ -58,8 +63,8 @@ const LINK_HEARTBEAT_BYTES: u64 = 2;
 enum ReadError {
     #[error("EOF")]
     Ended,
-    #[error("{}", log::error_chain(.0))]
-    Http(hyper::Error),
+    #[error(transparent)]
+    Response(#[from] ResponseError),
     #[error("read tcp: i/o timeout")]
     Silent,
     #[error(transparent)]
@@ -74,6 +79,8 @@ enum ReadError {
 enum StreamError {
     #[error(transparent)]
     Dial(#[from] DialError),
+    #[error(transparent)]
+    Response(#[from] ResponseError),
     #[error("unsupported stream type")]
     Unsupported,
     #[error(transparent)]
@@ -168,10 +175,13 @@ pub(crate) async fn read_stream(local: Arc<Local>, contact: Arc<Contact>, kind: 
 /// An open stream.
 struct Stream {
     kind: StreamKind,
-    /// The connection makes progress only while it is polled. Reading the body polls it.
-    connection: http1::Connection<TokioIo<PeerStream>, Empty<Bytes>>,
-    is_connection_done: bool,
-    body: Incoming,
+    connection: PeerStream,
+    /// The buffer for reads.
+    input: Box<[u8]>,
+    /// The number of bytes at the beginning of `input` that arrived together with the head of the response and have not
+    /// been processed yet.
+    unprocessed: usize,
+    body: Body,
     decoder: Decoder,
     /// The error that ends the stream once the messages before it are delivered.
     error: Option<ReadError>,
@@ -185,32 +195,32 @@ impl Stream {
         kind: StreamKind,
         url: &str,
     ) -> Result<Self, StreamError> {
-        let (stream, authority) = dial::connect(local, url, None).await?;
+        let (mut connection, authority) = dial::connect(local, url, None).await?;
         let request = Request::get(format!("{}{}", kind.path(), local.introduction.member))
             .header(header::HOST, authority.as_str());
         let request = Introduction::address(local.introduce(request), &contact.name);
         let (settings, values) = local.settings.header();
         let request = request.header(settings, values);
-        let request = request.body(Empty::new()).map_err(|_| {
+        let request = request.body(()).map_err(|_| {
             // The host cannot be encoded in a header.
             DialError::Url { url: url.to_owned() }
         })?;
         let opening = async {
-            let (mut sender, mut connection) =
-                http1::handshake(TokioIo::new(stream)).await.map_err(DialError::from)?;
-            let answer = sender.send_request(request);
-            let answer = drive(&mut connection, answer).await.map_err(DialError::from)?;
-            let (head, body) = answer.into_parts();
+            let request = response::encode_request(&request);
+            connection.write_all(&request).await.map_err(ResponseError::from)?;
+            connection.flush().await.map_err(ResponseError::from)?;
+            let (head, mut rest) = read_head(&mut connection).await?;
             if let Err(mismatch) = local.check_origin(contact.id, &head.headers) {
                 return Err(dial::other_origin(local, contact, mismatch).into());
             }
             if !local.introduction.streams_with(&head.headers) {
                 return Err(StreamError::Unsupported);
             }
+            let body = Body::of(&head)?;
             if head.status == StatusCode::OK {
-                return Ok((connection, body));
+                return Ok((connection, body, rest));
             }
-            let text = drive(&mut connection, dial::read_answer(body)).await?;
+            let text = read_text(&mut connection, body, &mut rest).await?;
             Err(if head.status == StatusCode::NOT_FOUND {
                 let (peer, local) = (contact.name.clone(), local.introduction.member.clone());
                 PostError::NotFound { peer, local }.into()
@@ -219,11 +229,14 @@ impl Stream {
             })
         };
         let opened = tokio::time::timeout(local.read_timeout, opening).await;
-        let (connection, body) = opened.map_err(|_| PostError::Timeout)??;
+        let (connection, body, mut input) = opened.map_err(|_| PostError::Timeout)??;
+        let unprocessed = input.len();
+        input.resize(READ_BYTES.max(unprocessed), 0);
         Ok(Self {
             kind,
             connection,
-            is_connection_done: false,
+            input: input.into_boxed_slice(),
+            unprocessed,
             body,
             decoder: Decoder::new(kind, contact.id, local.id),
             error: None,
@@ -274,16 +287,21 @@ impl Stream {
     ) -> Poll<usize> {
         let mut bytes = 0;
         while bytes < BATCH_BYTES {
-            match self.poll_piece(cx) {
-                Poll::Ready(Ok(piece)) => {
-                    bytes += piece.len();
-                    if let Err(error) = self.decoder.feed(&piece, messages) {
-                        self.error = Some(error.into());
+            if self.body.is_over() {
+                self.error = Some(ReadError::Ended);
+                return Poll::Ready(bytes);
+            }
+            match self.poll_input(cx) {
+                Poll::Ready(Ok(received)) => {
+                    let (decoded, processed) = self.process(received, messages);
+                    bytes += decoded;
+                    if let Err(error) = processed {
+                        self.error = Some(error);
                         return Poll::Ready(bytes);
                     }
                 }
                 Poll::Ready(Err(error)) => {
-                    self.error = Some(error);
+                    self.error = Some(error.into());
                     return Poll::Ready(bytes);
                 }
                 Poll::Pending if bytes > 0 => break,
@@ -304,22 +322,38 @@ impl Stream {
         Poll::Ready(bytes)
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, ReadError>> {
-        loop {
-            if !self.is_connection_done && Pin::new(&mut self.connection).poll(cx).is_ready() {
-                // The connection error is ignored here, because reading the body returns the same error.
-                self.is_connection_done = true;
-            }
-            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                None => return Poll::Ready(Err(ReadError::Ended)),
-                Some(Err(error)) => return Poll::Ready(Err(ReadError::Http(error))),
-                Some(Ok(frame)) => {
-                    if let Ok(piece) = frame.into_data() {
-                        return Poll::Ready(Ok(piece));
-                    }
-                }
-            }
+    /// Fills the input buffer, and returns the number of bytes in it, which is zero at the end of the connection.
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, ResponseError>> {
+        if self.unprocessed > 0 {
+            return Poll::Ready(Ok(std::mem::take(&mut self.unprocessed)));
         }
+        let mut input = ReadBuf::new(&mut self.input);
+        ready!(Pin::new(&mut self.connection).poll_read(cx, &mut input))?;
+        Poll::Ready(Ok(input.filled().len()))
+    }
+
+    /// Decodes the messages in the first `received` bytes of the input buffer. Also returns the number of bytes of the
+    /// stream.
+    fn process(
+        &mut self,
+        received: usize,
+        messages: &mut Vec<Message>,
+    ) -> (usize, Result<(), ReadError>) {
+        let mut bytes = 0;
+        let mut decode = || {
+            if received == 0 {
+                self.body.end()?;
+                return Err(ReadError::Ended);
+            }
+            let mut input = &self.input[..received];
+            while let Some(part) = self.body.decode(&mut input)? {
+                bytes += part.len();
+                self.decoder.feed(part, messages)?;
+            }
+            Ok(())
+        };
+        let processed = decode();
+        (bytes, processed)
     }
 }
 
@@ -329,16 +363,48 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-/// Polls the connection while waiting for an outcome that depends on it.
-async fn drive<T>(
-    connection: &mut http1::Connection<TokioIo<PeerStream>, Empty<Bytes>>,
-    outcome: impl Future<Output = T>,
-) -> T {
-    let mut outcome = std::pin::pin!(outcome);
-    tokio::select! {
-        biased;
-        outcome = &mut outcome => outcome,
-        // The future that waits for the outcome detects the end of the connection itself.
-        _ = connection => outcome.await,
+/// Reads the head of a response. Also returns the bytes after it that have already been read.
+async fn read_head(connection: &mut PeerStream) -> Result<(Head, Vec<u8>), ResponseError> {
+    let mut bytes = Vec::with_capacity(READ_BYTES);
+    let (mut searched, mut informational) = (0, 0);
+    loop {
+        if let Some((head, len)) = Head::parse(&bytes, searched)? {
+            bytes.drain(..len);
+            searched = 0;
+            // Another head follows an informational response.
+            informational += u32::from(head.status.is_informational());
+            if !head.status.is_informational() || informational > INFORMATIONAL_MAX {
+                return Ok((head, bytes));
+            }
+            continue;
+        }
+        searched = bytes.len();
+        if connection.read_buf(&mut bytes).await? == 0 {
+            return Err(ResponseError::UnexpectedEnd);
+        }
     }
+}
+
+/// Reads a short text to its end. `rest` contains the bytes that have already been read.
+async fn read_text(
+    connection: &mut PeerStream,
+    mut body: Body,
+    rest: &mut Vec<u8>,
+) -> Result<String, ResponseError> {
+    let mut text = Vec::new();
+    while !body.is_over() {
+        let mut input = &rest[..];
+        while let Some(part) = body.decode(&mut input)? {
+            text.extend_from_slice(part);
+        }
+        if text.len() > ANSWER_BYTES_MAX {
+            return Err(ResponseError::TooLong);
+        }
+        rest.clear();
+        if !body.is_over() && connection.read_buf(rest).await? == 0 {
+            body.end()?;
+            break;
+        }
+    }
+    Ok(String::from_utf8_lossy(&text).trim_end_matches('\n').to_owned())
 }

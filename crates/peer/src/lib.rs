@@ -28,7 +28,7 @@
 //!
 //! `transport` is the interface for the rest of the member, and `service` answers the requests to the peer port; both
 //! work on the `table` of peers. `known_members` and `proposal` filter the messages and proposals that reach the core.
-//! `call` and `pool` make requests for other parts of the member; `dialer` connects. There are no cyclic imports
+//! `response` parses the responses that open streams. `call` and `pool` make requests for other parts of the member; `dialer` connects. There are no cyclic imports
 //! between the modules.
 //!
 //! # Not here
@@ -58,6 +58,7 @@ mod pipeline;
 pub mod pool;
 mod probe;
 mod proposal;
+mod response;
 mod service;
 mod settings;
 mod snapshot_in;

@@ -35,6 +35,7 @@ use tokio::sync::{mpsc, watch};
 mod direct_writes;
 mod newer_image;
 mod refusals;
+mod stream_responses;
 
 use super::*;
 use crate::backlog::WAITING_BYTES_MAX;
