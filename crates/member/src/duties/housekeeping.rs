@@ -24,6 +24,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::Handles;
 use crate::duties::compactor::Compactor;
 use crate::duties::leadership::LeaderWatch;
+use crate::duties::ticks::shared_ticks;
 use crate::threads::fatal::FaultReports;
 use quorate_config::Retention;
 use quorate_net::runtime::blocking;
@@ -160,7 +161,7 @@ pub async fn follow_leadership(handles: Arc<Handles>) {
 
 /// Ends the streams that require a leader, once there has been no leader for too long.
 pub async fn watch_for_leader(handles: Arc<Handles>) {
-    let mut ticks = interval(handles.info.limits().election_timeout);
+    let mut ticks = shared_ticks(handles.info.limits().election_timeout);
     let mut missing_count = 0;
     loop {
         ticks.tick().await;
@@ -181,10 +182,7 @@ pub async fn watch_for_leader(handles: Arc<Handles>) {
 pub async fn end_leases(handles: Arc<Handles>) {
     let leader = LeaderWatch::new(&handles);
     let permits = Arc::new(Semaphore::new(REVOKES_MAX));
-    let mut ticks = interval(EXPIRY_SCAN);
-    // Delayed ticks are skipped, so that this duty wakes up together with other duties. A wake-up costs more than the
-    // check.
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut ticks = shared_ticks(EXPIRY_SCAN);
     let mut leadership = handles.info.member_status().leadership();
     loop {
         // Only a leader checks for expired leases.

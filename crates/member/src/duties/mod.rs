@@ -11,4 +11,5 @@ pub mod leadership;
 pub mod lease_holder;
 pub mod membership;
 pub mod space;
+mod ticks;
 pub mod versions;

@@ -25,9 +25,9 @@ use quorate_state::alarm::Cause;
 use quorate_state::units::MemberId;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::Handles;
+use crate::duties::ticks::shared_ticks;
 
 /// Interval at which the file size and the alarm are checked.
 const LOOK: Duration = Duration::from_secs(1);
@@ -57,8 +57,7 @@ pub async fn watch_space(handles: Arc<Handles>, rules: SpaceRules) {
     let mut warning = warning_percent.map(|percent| Warning::new(percent, quota_bytes));
     let mut keeper = disarm_percent
         .map(|percent| Keeper { below_bytes: share(quota_bytes, percent), tried_at_bytes: None });
-    let mut looks = interval(LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = shared_ticks(LOOK);
     loop {
         looks.tick().await;
         if let Some(warning) = &mut warning {

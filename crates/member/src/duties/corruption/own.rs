@@ -25,11 +25,11 @@ use quorate_state::members::Members;
 use quorate_state::mvcc::{HashKv, MvccError};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
-use tokio::time::{MissedTickBehavior, interval};
 
 use super::rules::{self, Verdict};
 use super::survey::{Answer, Survey};
 use super::{hash_now, survey};
+use crate::duties::ticks::shared_ticks;
 use crate::threads::fatal::FaultReports;
 use crate::{Handles, Identity};
 
@@ -65,8 +65,7 @@ pub async fn watch_own_state(
     was_rebuilt: bool,
     faults: FaultReports,
 ) {
-    let mut ticks = interval(LOOK_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = shared_ticks(LOOK_INTERVAL);
     let mut last_look: Option<Instant> = None;
     let (mut findings, mut has_logged) = (0, false);
     loop {

@@ -18,13 +18,14 @@ use std::time::Duration;
 use quorate_api::etcdserverpb::InternalRaftRequest;
 use quorate_api::membershippb::ClusterVersionSetRequest;
 use quorate_state::versions::Version;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::interval;
 
 pub use self::downgrade::{Downgrades, end_downgrade};
 use self::rules::Step;
 use self::survey::Survey;
 pub use self::survey::VERSION_PATH;
 use crate::Handles;
+use crate::duties::ticks::shared_ticks;
 use quorate_peer::pool::ConnectionPool;
 use quorate_requests::RequestError;
 use quorate_telemetry::log;
@@ -60,8 +61,7 @@ pub async fn keep_cluster_version(handles: Arc<Handles>) {
         warn_of_rise(from, to);
     }
     let is_warned = coming.is_some();
-    let mut ticks = interval(CHECK_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = shared_ticks(CHECK_INTERVAL);
     let mut leadership = handles.info.member_status().leadership();
     let pool = Arc::<ConnectionPool>::default();
     loop {
@@ -155,8 +155,7 @@ async fn propose(handles: &Handles, from: Option<Version>, to: Version) {
 /// Periodically sets the storage version to the cluster version, in case the update failed when the cluster version
 /// changed.
 pub async fn keep_storage_version(handles: Arc<Handles>) {
-    let mut ticks = interval(CHECK_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = shared_ticks(CHECK_INTERVAL);
     loop {
         ticks.tick().await;
         handles.administrator.follow_cluster_version();
