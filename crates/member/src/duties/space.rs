@@ -198,6 +198,7 @@ async fn disarm(handles: &Handles, bytes: u64, in_use: u64) {
 pub async fn answer_for_full_disk(handles: Arc<Handles>) {
     let own_id = MemberId(handles.info.id());
     let mut refuses_writes = handles.info.member_status().refuses_writes();
+    let mut looks = shared_ticks(LOOK);
     loop {
         let refuses = *refuses_writes.borrow_and_update();
         match handles.info.facts().alarms.due_for_disk(own_id, refuses) {
@@ -214,8 +215,9 @@ pub async fn answer_for_full_disk(handles: Arc<Handles>) {
         }
         // Alarms also change when entries are applied at startup, and when an operator disarms an alarm. No
         // notification reports these changes, so the loop checks periodically.
-        if let Ok(Err(_)) = tokio::time::timeout(LOOK, refuses_writes.changed()).await {
-            return;
+        tokio::select! {
+            _ = looks.tick() => {}
+            changed = refuses_writes.changed() => if changed.is_err() { return },
         }
     }
 }
