@@ -1,15 +1,15 @@
 //! Wakes many tasks of one runtime from another thread with one system call.
 //!
-//! To wake a task of a sleeping runtime from another thread costs several microseconds, most of it in the kernel, and
+//! Waking a task of a sleeping runtime from another thread takes several microseconds, most of it in the kernel, and
 //! the runtime does not combine such calls. A revision with ten watchers on ten connections wakes ten tasks. So each
 //! runtime has a [`WakeQueue`]. The other thread adds the tasks' wakers to the queue, and wakes the runtime only if the
 //! queue was empty. The runtime's own thread then wakes the tasks, which is only a push to a local queue.
 //!
 //! # Guarantees
 //!
-//! * No wake-up is lost: the thread that adds the first waker to an empty queue wakes the runtime, which then empties the
-//!   queue.
-//! * The queue contains each connection at most once for each time that the connection's task runs (`listen`).
+//! * No wake-up is lost: the thread that adds the first waker to an empty queue wakes the runtime, which then empties
+//!   the queue.
+//! * A connection's task is added to the queue at most once between two of its runs (`listen` ensures this).
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct WakeQueue {
 }
 
 impl WakeQueue {
-    /// Returns the queue that this thread delivers, if any.
+    /// Returns the queue of the runtime that runs on this thread, if it has one.
     pub(crate) fn of_this_thread() -> Option<Arc<Self>> {
         QUEUE.with_borrow(Clone::clone)
     }
@@ -53,7 +53,8 @@ impl WakeQueue {
         }
     }
 
-    /// Wakes the tasks in the queue while the future is polled. The calling thread must not run another runtime later.
+    /// Wakes the tasks in the queue while the future is polled. The thread that polls the future must not run another
+    /// runtime afterwards, because the queue remains registered for the thread.
     pub(crate) async fn deliver(self: Arc<Self>) {
         QUEUE.set(Some(Arc::clone(&self)));
         let mut woken = Vec::new();
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_another_thread_wakes_wake_the_runtime_once() {
+    fn wake_ups_from_another_thread_wake_the_runtime_once_per_delivery() {
         let queue = Arc::<WakeQueue>::default();
         let (runtime, waker) = counted();
         let mut delivery = pin!(Arc::clone(&queue).deliver());
@@ -136,7 +137,7 @@ mod tests {
                 }
             })
         };
-        // The task waits for each number in turn, so the test would hang if a wake-up were lost.
+        // The task stores its waker only when it is polled, so the test would hang after a lost wake-up.
         let waiting = poll_fn(move |cx| {
             let mut slot = slot.lock();
             if sent.load(Ordering::SeqCst) == WAKES {

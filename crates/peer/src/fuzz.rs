@@ -99,8 +99,8 @@ pub fn response(data: &[u8]) {
     assert_eq!(whole, pieces);
 }
 
-/// Returns the decoded body of a response that arrives in pieces, and whether it has ended. An error may follow parts of
-/// the body.
+/// Decodes a response that arrives in pieces. Returns whether the body has ended, or an error, and the decoded body,
+/// which may be non-empty even after an error.
 fn body(response: &[u8], piece: usize) -> (Result<bool, ResponseError>, Vec<u8>) {
     let mut decoded = Vec::new();
     let mut decode = || {
@@ -117,10 +117,13 @@ fn body(response: &[u8], piece: usize) -> (Result<bool, ResponseError>, Vec<u8>)
         let mut body = Body::of(&head)?;
         for mut input in response[len..].chunks(piece) {
             while let Some(part) = body.decode(&mut input)? {
-                assert!(!part.is_empty(), "an empty part would end a read too early");
+                assert!(!part.is_empty(), "an empty part could make the caller loop forever");
                 decoded.extend_from_slice(part);
             }
-            assert!(input.is_empty() || body.is_over(), "only the end of the body leaves input");
+            assert!(
+                input.is_empty() || body.is_over(),
+                "input is left over only after the end of the body"
+            );
         }
         Ok(body.is_over())
     };

@@ -8,7 +8,8 @@
 //!
 //! # Not here
 //!
-//! The parsing of the response that carries the stream (`response`) and of the stream (`frame`). Sending messages, which uses the streams that the peer has opened (`outgoing`).
+//! The parsing of the response that carries the stream (`response`) and of the stream (`frame`). Sending messages,
+//! which uses the streams that the peer has opened (`outgoing`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -46,13 +47,13 @@ const REDIAL_INTERVAL_SUSPECTED: Duration = Duration::from_millis(10);
 /// Approximate maximum size of a batch. Further messages go into the next batch.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Maximum number of bytes in one read.
+/// Initial size of the read buffer. The buffer is larger if more bytes arrived together with the head.
 const READ_BYTES: usize = 32 << 10;
 
 /// Maximum number of informational responses before the response to a request.
 const INFORMATIONAL_MAX: u32 = 5;
 
-/// Maximum length of a response with an error status. Peers answer with a single line.
+/// Maximum length of the body of an error response. Peers answer with a single line.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Size of a link heartbeat message.
@@ -322,7 +323,8 @@ impl Stream {
         Poll::Ready(bytes)
     }
 
-    /// Fills the input buffer, and returns the number of bytes in it, which is zero at the end of the connection.
+    /// Returns the number of bytes in the input buffer: the unprocessed bytes, or else the bytes of one read. Zero means
+    /// that the connection has ended.
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, ResponseError>> {
         if self.unprocessed > 0 {
             return Poll::Ready(Ok(std::mem::take(&mut self.unprocessed)));
@@ -332,8 +334,8 @@ impl Stream {
         Poll::Ready(Ok(input.filled().len()))
     }
 
-    /// Decodes the messages in the first `received` bytes of the input buffer. Also returns the number of bytes of the
-    /// stream.
+    /// Decodes the messages in the first `received` bytes of the input buffer. Returns the number of decoded body bytes,
+    /// even after an error.
     fn process(
         &mut self,
         received: usize,
@@ -385,7 +387,7 @@ async fn read_head(connection: &mut PeerStream) -> Result<(Head, Vec<u8>), Respo
     }
 }
 
-/// Reads a short text to its end. `rest` contains the bytes that have already been read.
+/// Reads the body of an error response as text. `rest` contains the bytes that have already been read.
 async fn read_text(
     connection: &mut PeerStream,
     mut body: Body,

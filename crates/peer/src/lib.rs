@@ -28,8 +28,8 @@
 //!
 //! `transport` is the interface for the rest of the member, and `service` answers the requests to the peer port; both
 //! work on the `table` of peers. `known_members` and `proposal` filter the messages and proposals that reach the core.
-//! `response` parses the responses that open streams. `call` and `pool` make requests for other parts of the member; `dialer` connects. There are no cyclic imports
-//! between the modules.
+//! `response` parses the responses that carry streams. `call` and `pool` make requests for other parts of the member;
+//! `dialer` connects. There are no cyclic imports between the modules.
 //!
 //! # Not here
 //!

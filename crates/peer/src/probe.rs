@@ -1,9 +1,8 @@
 //! Probes a peer every few seconds to measure the round-trip time and the clock difference.
 //!
 //! Each peer has two probes, as in etcd: one uses a persistent connection, like the pipeline, and the other opens new
-//! connections, like the streams. etcd opens one for each probe. Here, a connection is used for [`PROBES_PER_CONNECTION`]
-//! probes, unless a probe fails, because a TLS handshake costs both members about as much CPU time as everything else
-//! that an idle member does in the interval.
+//! connections, like the streams. etcd opens one connection for each probe. Here, a connection is used for at most
+//! [`PROBES_PER_CONNECTION`] probes, because a TLS handshake costs each side about half a millisecond of CPU time.
 //!
 //! The reports have their own timer, so that a probe that hangs is still reported.
 
@@ -49,8 +48,8 @@ impl Pace {
     }
 }
 
-/// Number of probes over a connection that is opened for probes of the kind [`Route::Stream`]. The probes take about as
-/// long as the interval of reports while the peer is healthy.
+/// Maximum number of probes over one connection of [`Route::Stream`]. With the default read timeout, these probes take
+/// about as long as the report interval of a healthy peer.
 const PROBES_PER_CONNECTION: u32 = 8;
 
 /// Clock difference above which a warning is logged.
@@ -61,7 +60,7 @@ const CLOCK_DRIFT_MAX: Duration = Duration::from_secs(1);
 pub(crate) enum Route {
     /// Uses a persistent connection, like the pipeline.
     Pipeline,
-    /// Opens new connections, like the streams.
+    /// Opens a new connection after every few probes.
     Stream,
 }
 
@@ -167,7 +166,7 @@ async fn probe(
     let request = || Request::get(PROBE_PATH).body(Empty::new()).expect("a constant path is valid");
     let mut started = Instant::now();
     let reused = match channel.take_if(|channel| channel.is_open_to(url)) {
-        // The peer may be closing the idle connection, so an error is not reported.
+        // The peer may have closed the idle connection, so after an error the request is sent again over a new one.
         Some(mut open) => open.send(request()).await.ok().map(|answer| (open, answer)),
         None => None,
     };

@@ -1,15 +1,15 @@
 //! Ticks of duties that check something periodically.
 //!
-//! An idle member does hardly anything but such checks, and a wake-up costs more than a check. So the ticks of all duties
-//! come at multiples of their periods after a common time, and a thread wakes once for several duties.
+//! An idle member does little besides such checks, and a wake-up costs more than a check. So the intervals that
+//! [`shared_ticks`] returns are aligned to a common start time, and one wake-up of the thread serves several duties.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-/// Returns an interval whose ticks come together with the ticks of other duties whose period is the same, or a multiple
-/// or a divisor of it. The first tick completes immediately. Missed ticks are skipped.
+/// Returns an interval whose ticks coincide with those of other shared intervals if one period is a multiple of the
+/// other. The first tick completes immediately. Missed ticks are skipped.
 pub(crate) fn shared_ticks(period: Duration) -> Interval {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let mut ticks = interval_at(last_tick(*START, Instant::now(), period), period);
@@ -17,7 +17,8 @@ pub(crate) fn shared_ticks(period: Duration) -> Interval {
     ticks
 }
 
-/// Returns the last multiple of the period after `start` that is not after `now`.
+/// Returns the latest time, at most `now`, that is a multiple of the period after `start`. Returns `now` if it is before
+/// `start`.
 fn last_tick(start: Instant, now: Instant, period: Duration) -> Instant {
     let elapsed = now.saturating_duration_since(start);
     let since = elapsed.as_nanos() % period.as_nanos();
@@ -42,7 +43,7 @@ mod tests {
             let last = last_tick(start, start + millis(now), millis(period));
             assert_eq!(last, start + millis(expected), "{now} {period}");
         }
-        // The clock of a test may be earlier.
+        // With a paused clock, `now` can be before `start`.
         assert_eq!(last_tick(start + millis(5), start, millis(10)), start);
     }
 }

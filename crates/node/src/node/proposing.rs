@@ -71,8 +71,8 @@ impl Node {
         }
     }
 
-    /// Passes another member's requests to the core. A leader without room for the requests drops them. As in etcd, no
-    /// message tells the other member, so its clients wait until their requests time out.
+    /// Passes another member's requests to the core. A leader that has no room drops the requests. As in etcd, the drop
+    /// is not reported to the other member, so its clients wait until their requests time out.
     fn step_forwarded(&mut self, message: Message) {
         if self.is_stopped {
             return;
@@ -145,9 +145,10 @@ impl Node {
         !self.raft.is_leader() || !self.persistence.is_full()
     }
 
-    /// Counts requests that were refused, and returns the reason. A leader that is not transferring leadership refuses
-    /// requests because its log is too large, because too many log writes are in progress, or because it was removed
-    /// from the cluster. A removed leader has no progress of its own.
+    /// Returns the reason for a refusal, and counts the requests if they were refused for lack of room. A leader that is
+    /// not transferring leadership refuses requests because its log is too large, because too many log writes are in
+    /// progress, or because it was removed from the cluster. A removed leader has no progress of its own. A forwarded
+    /// message counts as one request.
     fn count_refused(&mut self, count: u64) -> ProposalFailure {
         let own = self.raft.id();
         if !self.raft.progress().is_some_and(|progress| progress.contains_key(&own)) {

@@ -1,4 +1,4 @@
-//! Tests of the responses that carry streams, which an arbitrary server sends.
+//! Tests how a member handles stream responses, which a scripted server sends.
 
 use bytes::BytesMut;
 
@@ -18,7 +18,7 @@ async fn next_stream(listener: &TcpListener, kind: StreamKind) -> TcpStream {
     }
 }
 
-/// Starts member 2, whose streams have no timeout, and a listener in place of member 1.
+/// Starts member 2, whose stream timeout is one hour, and a listener in place of member 1.
 async fn member_and_listener() -> (TestMember, TcpListener) {
     let two = TestMember::start_in(2, CLUSTER, Duration::from_secs(3600));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -46,7 +46,7 @@ fn a_stream_is_opened_again_if_the_response_ends_or_is_not_http() {
             let mut stream = next_stream(&listener, StreamKind::Append).await;
             // The member may close the connection before it has read everything.
             _ = stream.write_all(response.as_bytes()).await;
-            // The connection stays open.
+            // Keep the connection open, so that its end cannot cause the member to reconnect.
             open.push(stream);
         }
         next_stream(&listener, StreamKind::Append).await;

@@ -15,7 +15,7 @@ use crate::wakes::WakeQueue;
 #[derive(Debug, Default)]
 pub(super) struct Ready {
     woken: Mutex<Woken>,
-    /// The queue of the runtime that runs the connection's task.
+    /// The queue of the runtime that runs the connection's task. `None` if that runtime has no queue, as in tests.
     runtime: Option<Arc<WakeQueue>>,
 }
 
