@@ -79,3 +79,29 @@ fn messages_that_arrive_with_the_head_or_in_parts_are_received() {
         assert_eq!(two.receive(3), sent);
     }
 }
+
+#[test]
+fn a_long_error_page_does_not_report_the_removal_of_this_member() {
+    for (body_bytes, is_removal) in [(100, true), (70_000, false)] {
+        let head = format!(
+            "HTTP/1.1 403 Forbidden\r\nX-Server-Version: 3.5.16\r\nContent-Length: {body_bytes}\r\n\r\n"
+        );
+        let response = [head.into_bytes(), vec![b'x'; body_bytes]].concat();
+        let (two, _listener) = block_on(async {
+            let (two, listener) = member_and_listener().await;
+            let mut stream = next_stream(&listener, StreamKind::Append).await;
+            // The member closes the connection before it has read a page that is too long.
+            _ = stream.write_all(&response).await;
+            // The member has processed the response when it opens the stream again.
+            next_stream(&listener, StreamKind::Append).await;
+            (two, listener)
+        });
+        two.reports.add(Report::End);
+        let is_reported = two.wait_for(|report| match report {
+            Report::Removal => Some(true),
+            Report::End => Some(false),
+            _ => None,
+        });
+        assert_eq!(is_reported, is_removal, "{body_bytes}");
+    }
+}
