@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn no_wake_up_is_lost_while_the_queue_is_being_delivered() {
-        const WAKES: usize = 20_000;
+        const WAKES: usize = 5_000;
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let queue = Arc::<WakeQueue>::default();
         let sent = Arc::new(AtomicUsize::new(0));
@@ -129,27 +129,30 @@ mod tests {
         let waking = {
             let (queue, sent, slot) = (Arc::clone(&queue), Arc::clone(&sent), Arc::clone(&slot));
             std::thread::spawn(move || {
-                for _ in 0..WAKES {
+                while sent.load(Ordering::SeqCst) < WAKES {
+                    let Some(task) = slot.lock().take() else {
+                        std::thread::yield_now();
+                        continue;
+                    };
                     sent.fetch_add(1, Ordering::SeqCst);
-                    if let Some(task) = slot.lock().take() {
-                        queue.wake(task);
-                    }
+                    queue.wake(task);
                 }
             })
         };
-        // The task stores its waker only when it is polled, so the test would hang after a lost wake-up.
-        let waiting = poll_fn(move |cx| {
+        // The task stores its waker only when it is polled, so the test would hang after a lost wake-up. The task is
+        // separate from the delivery, so that only the delivery can wake it.
+        let waiting = runtime.spawn(poll_fn(move |cx| {
             let mut slot = slot.lock();
             if sent.load(Ordering::SeqCst) == WAKES {
                 return Poll::Ready(());
             }
             *slot = Some(cx.waker().clone());
             Poll::Pending
-        });
+        }));
         runtime.block_on(async {
             tokio::select! {
                 () = queue.deliver() => {}
-                () = waiting => {}
+                ended = waiting => ended.unwrap(),
             }
         });
         waking.join().unwrap();
