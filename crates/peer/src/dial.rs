@@ -20,7 +20,7 @@ use quorate_gotext::quote::go_dial_reason;
 use quorate_telemetry::log;
 
 /// Maximum length of a response. Peers answer with a single line.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Why a peer cannot be reached.
 #[derive(Debug, thiserror::Error)]

@@ -53,9 +53,6 @@ const READ_BYTES: usize = 32 << 10;
 /// Maximum number of informational responses before the response to a request.
 const INFORMATIONAL_MAX: u32 = 5;
 
-/// Maximum length of the body of an error response. Peers answer with a single line.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
-
 /// Size of a link heartbeat message.
 const LINK_HEARTBEAT_BYTES: u64 = 2;
 
@@ -399,7 +396,7 @@ async fn read_text(
         while let Some(part) = body.decode(&mut input)? {
             text.extend_from_slice(part);
         }
-        if text.len() > ANSWER_BYTES_MAX {
+        if text.len() > dial::ANSWER_BYTES_MAX {
             return Err(ResponseError::TooLong);
         }
         rest.clear();
