@@ -5,6 +5,7 @@
 mod alone;
 mod client;
 mod cluster;
+mod defragmentation;
 mod follower;
 mod full_disk;
 mod member;

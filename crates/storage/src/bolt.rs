@@ -57,6 +57,7 @@ mod shared;
 mod snapshot;
 mod source;
 mod tree;
+mod truncate;
 mod window;
 mod write;
 

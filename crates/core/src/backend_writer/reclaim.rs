@@ -1,9 +1,11 @@
 //! Defragmentation: free space is returned to the file system, one step at a time.
 //!
 //! The old copies of moved pages are kept while a published view can read them. Therefore a new view is published after
-//! each step. When a pass ends, the next one starts after a pause that allows readers to take the new view. After a
-//! pass that neither moves nor truncates anything, and at the latest after [`PASSES_MAX`] passes, the defragmentation
-//! ends.
+//! each step. When a pass ends, the next one starts after a pause that allows readers to take the new view. If a pass
+//! neither moves nor truncates anything although readers pin pages, the next one only truncates the file, and the pause
+//! doubles. The defragmentation ends after a pass that gains nothing while readers pin no pages, and at the latest after
+//! [`PASSES_MAX`] passes. If readers still pin pages then, the file is truncated when they have ended, before a later
+//! batch is written.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +20,7 @@ const RECLAIM_PAGES: u64 = 256;
 /// previous pass.
 const PASSES_MAX: u32 = 8;
 
-/// The pause between two passes, during which readers can take the new view.
+/// The first pause between two passes, during which readers can take the new view.
 const PASS_PAUSE: Duration = Duration::from_millis(2);
 
 /// A defragmentation in progress, for all callers that have requested it.
@@ -28,7 +30,11 @@ pub(super) struct Reclaiming<R> {
     completions: Vec<R>,
     /// Whether the current pass has moved or truncated anything.
     has_gained: bool,
+    /// Whether the current pass only truncates the file, because the previous pass gained nothing.
+    only_truncates: bool,
     passes_left: u32,
+    /// The pause after the current pass.
+    pause: Duration,
     /// The time of the next step. After a pass, the pause gives readers time to take the new view.
     next_step: Instant,
 }
@@ -43,7 +49,9 @@ impl<T, R> BackendWriter<T, R> {
             bytes_before: backend.size_bytes(),
             completions: Vec::new(),
             has_gained: false,
+            only_truncates: false,
             passes_left: PASSES_MAX,
+            pause: PASS_PAUSE,
             next_step: now,
         };
         self.reclaiming.get_or_insert_with(first).completions.push(completion);
@@ -58,7 +66,9 @@ impl<T, R> BackendWriter<T, R> {
     /// Carries out a step of the defragmentation, if one is in progress. [`BackendWriter::step`] returns its reports.
     pub fn reclaim(&mut self, now: Instant) -> Result<(), BackendError> {
         let Some(current) = &mut self.reclaiming else { return Ok(()) };
-        let step = match self.backend.db().reclaim(RECLAIM_PAGES) {
+        let db = self.backend.db();
+        let step = if current.only_truncates { db.truncate() } else { db.reclaim(RECLAIM_PAGES) };
+        let step = match step {
             Ok(step) => step,
             // A page is moved by writing a copy. If there is no room for the copy, the page stays in its place and the
             // defragmentation ends.
@@ -75,10 +85,13 @@ impl<T, R> BackendWriter<T, R> {
                 "a defragmentation ends after its last pass: otherwise its callers would wait forever"
             );
             current.passes_left -= 1;
-            let goes_on = current.has_gained && current.passes_left > 0;
-            current.has_gained = false;
-            current.next_step = now + PASS_PAUSE;
-            goes_on
+            let has_gained = std::mem::take(&mut current.has_gained);
+            current.only_truncates = !has_gained;
+            if !has_gained {
+                current.pause *= 2;
+            }
+            current.next_step = now + current.pause;
+            (has_gained || step.pinned_bytes > 0) && current.passes_left > 0
         } else {
             true
         };

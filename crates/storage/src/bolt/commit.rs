@@ -1,5 +1,5 @@
 //! Commits. Once a file is open, this is the only module that writes pages to it, and it determines the order of writes
-//! and syncs. (`db` creates a file and repairs its meta page, and `reclaim` truncates the file.)
+//! and syncs. (`db` creates a file and repairs its meta page, and `truncate` truncates the file.)
 //!
 //! ```text
 //! 1  shape every edited tree into pages, allocate a free place for each    nothing is written yet
@@ -293,6 +293,7 @@ fn lengthen(shared: &Shared, writer: &mut Writer, (reserved, ample): (u64, u64))
         return Err(e);
     }
     writer.file_bytes = len;
+    writer.awaits_truncation = false;
     Ok(())
 }
 

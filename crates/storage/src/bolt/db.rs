@@ -117,6 +117,7 @@ impl Db {
             // The file may end in a hole, so only the space up to the high-water mark counts as
             // reserved.
             reserved_bytes: needed,
+            awaits_truncation: false,
             meta_in_flight: None,
             superseded: reach.stored_list.into_iter().collect(),
             pass: None,

@@ -4,19 +4,17 @@
 //! *pass* walks all trees in key order and rewrites pages in small write transactions. It rewrites all pages at or
 //! above a boundary: the position at which the file would end if it had no free pages. The first pass also rewrites
 //! runs of leaves that would fit in considerably fewer pages. After a pass, the pages above the last used page are
-//! free. The high-water mark is lowered to that page, and the file is truncated there once no snapshot reaches further.
-//! A *round* is a sequence of passes, which ends when another pass would hardly shrink the file.
+//! free. The high-water mark is lowered to that page, and the file is truncated there once no snapshot reaches further:
+//! at the end of a pass, or before a later transaction. A *round* is a sequence of passes, which ends when another pass would
+//! hardly shrink the file.
 //!
 //! Other transactions may commit between two steps, so a pass records its position as a bucket and a key, not as pages.
 //! Each step writes approximately as many pages as its budget allows.
 //!
-//! # Invariants
-//!
-//! * The file is truncated only at or above the high-water marks of the durable state and of every live snapshot.
-//!
 //! # Not here
 //!
-//! The timing and speed of reclamation (`core::backend_writer`). Nested buckets are not moved.
+//! The truncation (`truncate`), and the timing and speed of reclamation (`core::backend_writer`). Nested buckets are not
+//! moved.
 
 use std::sync::Arc;
 
@@ -25,10 +23,11 @@ use super::db::Db;
 use super::error::Result;
 use super::page::{Page, PageKind};
 use super::shape::leaf_pages;
-use super::shared::{Pass, Shared, io_fault, release_pages};
+use super::shared::Pass;
 use super::snapshot::Snapshot;
 use super::source::Source;
 use super::tree::{Link, Tree};
+use super::truncate::{Tail, truncate};
 use super::window::Window;
 use super::write::WriteTx;
 use super::{DEPTH_MAX, PageId};
@@ -38,15 +37,16 @@ const JOIN_BELOW_PERCENT: usize = 85;
 /// The maximum number of leaves that a step examines for each page that it may write.
 const EXAMINED_PER_WRITTEN: u64 = 16;
 
-/// The result of one step of [`Db::reclaim`].
+/// The result of [`Db::truncate`] or of one step of [`Db::reclaim`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
     /// The number of pages that were moved to another position.
     pub moved_pages: u64,
     /// The number of bytes that were truncated.
     pub truncated_bytes: u64,
-    /// Whether nothing more can be reclaimed for now. Snapshots that are older than the last steps may still pin pages.
-    /// Once these snapshots end, another round may reclaim the pages.
+    /// The size of the pages that cannot be reused or truncated while older snapshots live. 0 if the pass has not ended.
+    pub pinned_bytes: u64,
+    /// Whether nothing more can be reclaimed for now.
     pub done: bool,
 }
 
@@ -64,9 +64,9 @@ impl Db {
         commit::commit(&mut tx, false)?;
         drop(tx);
         let mut done = false;
-        let mut truncated_bytes = 0;
+        let mut tail = Tail::default();
         if finished {
-            truncated_bytes = self.lower()?;
+            tail = self.lower()?;
             let mut tx = self.write()?;
             let next = pass.next(&tx);
             done = next.is_none();
@@ -74,7 +74,8 @@ impl Db {
         } else {
             self.shared.writer.lock().pass = Some(pass);
         }
-        Ok(Reclaimed { moved_pages, truncated_bytes, done })
+        let Tail { truncated_bytes, pinned_bytes } = tail;
+        Ok(Reclaimed { moved_pages, truncated_bytes, pinned_bytes, done })
     }
 
     /// Drops an unfinished round, so that the next step begins a new round.
@@ -84,43 +85,21 @@ impl Db {
         self.shared.writer.lock().pass = None;
     }
 
+    /// Truncates the file as far as it is possible without moving pages.
+    pub fn truncate(&self) -> Result<Reclaimed> {
+        let Tail { truncated_bytes, pinned_bytes } = self.lower()?;
+        Ok(Reclaimed { moved_pages: 0, truncated_bytes, pinned_bytes, done: true })
+    }
+
     /// Commits a lower high-water mark if the tail is free, and truncates the file there.
-    fn lower(&self) -> Result<u64> {
+    fn lower(&self) -> Result<Tail> {
         let mut tx = self.write()?;
         if tx.writer.free.high_water() < tx.source.snapshot.meta.high_water {
             commit::commit(&mut tx, true)?;
         }
         drop(tx);
-        truncate(&self.shared)
+        truncate(&self.shared, &mut self.shared.writer.lock())
     }
-}
-
-/// Truncates the file after the last page that any live state reaches.
-fn truncate(shared: &Shared) -> Result<u64> {
-    let mut writer = shared.writer.lock();
-    release_pages(shared, &mut writer);
-    let (older, meta) = {
-        let mut published = shared.published.lock();
-        (published.older_states(), published.snapshot.meta)
-    };
-    let reach = older.into_iter().fold(meta.high_water, |reach, (_, mark)| reach.max(mark));
-    assert!(
-        reach >= meta.high_water,
-        "the file is truncated only beyond the durable state: otherwise committed pages would be lost"
-    );
-    let len = reach.0 * u64::from(meta.page_bytes);
-    let cut = writer.file_bytes.saturating_sub(len);
-    if cut == 0 {
-        return Ok(0);
-    }
-    // `reach` covers the states of all live readers and the current state, which new readers receive, so no reader
-    // needs a page beyond it.
-    writer.mapping.hide_from(usize::try_from(len).unwrap_or(usize::MAX));
-    shared.file.set_len(len).map_err(io_fault(&shared.path, "shorten the file", len))?;
-    writer.file_bytes = len;
-    writer.reserved_bytes = writer.reserved_bytes.min(len);
-    shared.published.lock().file_bytes = len;
-    Ok(cut)
 }
 
 impl Pass {

@@ -100,6 +100,9 @@ pub(super) struct Writer {
     pub(super) file_bytes: u64,
     /// The offset in bytes up to which the file's space is reserved. The file may end in a hole after that offset.
     pub(super) reserved_bytes: u64,
+    /// Whether the last truncation could not remove all free pages at the end of the file, and the file has not grown
+    /// since.
+    pub(super) awaits_truncation: bool,
     /// The transaction whose meta page is being written.
     pub(super) meta_in_flight: Option<TxId>,
     /// Pages of the stored free list, which the durable state still refers to. The next commit

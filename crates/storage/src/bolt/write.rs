@@ -21,6 +21,7 @@ use super::shared::{Shared, Writer, release_pages};
 use super::snapshot::Snapshot;
 use super::source::Source;
 use super::tree::Tree;
+use super::truncate::truncate_released;
 use super::{KEY_BYTES_MAX, PageId, VALUE_BYTES_MAX};
 
 /// The current write transaction. See [`super::Db::write`].
@@ -58,6 +59,7 @@ impl<'db> WriteTx<'db> {
             "a transaction begins after the previous meta page is durable: otherwise a power cut could damage both \
              meta pages"
         );
+        truncate_released(shared, &mut writer);
         let snapshot = release_pages(shared, &mut writer);
         let root = Tree::on_page(snapshot.meta.root);
         let source = Source::new(snapshot);

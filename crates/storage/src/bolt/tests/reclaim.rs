@@ -165,6 +165,39 @@ fn pages_of_live_readers_stay_in_the_file() {
 }
 
 #[test]
+fn the_file_is_truncated_once_the_last_reader_of_its_tail_has_ended() {
+    for tail_is_free in [true, false] {
+        let place = TestDir::new();
+        let db = place.open();
+        for batch in 0..10 {
+            fill(&db, batch * 300..(batch + 1) * 300, |_| 120);
+        }
+        delete(&db, 300..1500);
+        fill(&db, 0..300, |_| 120);
+        // In the state that the reader sees, the tail is either in use, or free although no commit has lowered the
+        // high-water mark.
+        let early = (!tail_is_free).then(|| db.read());
+        delete(&db, 1500..3000);
+        let view = early.unwrap_or_else(|| db.read());
+        let before = db.stats();
+        reclaim_all(&db, 500);
+        let after = db.stats();
+        assert_eq!(after.size_bytes < before.size_bytes / 4, tail_is_free, "{after:?}");
+        assert!(after.file_bytes >= before.size_bytes, "the reader may still use the tail");
+        fill(&db, 0..1, |_| 120);
+        assert!(db.stats().file_bytes >= before.size_bytes);
+        drop(view);
+        for _ in 0..3 {
+            fill(&db, 0..1, |_| 120);
+        }
+        let after = db.stats();
+        assert!(after.file_bytes < before.size_bytes / 4, "{after:?}");
+        assert!(!db.shared.writer.lock().awaits_truncation);
+        assert_sound(&db, "truncated before a transaction");
+    }
+}
+
+#[test]
 fn commits_between_reclaim_steps_leave_the_file_valid_and_small() {
     let place = TestDir::new();
     let db = place.open();
