@@ -24,7 +24,7 @@ const BLACK_BOX: &str = "quorate-tests";
 
 /// The number of black-box tests that run in parallel. These tests mostly wait for servers. Tests with clusters have
 /// their own limit.
-const BLACK_BOX_THREADS: &str = "6";
+const BLACK_BOX_THREADS: &str = "8";
 
 /// Test material: the name in `QUORATE_REQUIRE`, and the environment variable with the path.
 const MATERIAL: [(&str, &str); 7] = [
