@@ -105,8 +105,22 @@ pub(crate) enum Pushed {
 #[derive(Clone, Debug)]
 pub(crate) struct DirectStream {
     writer: DirectWriter,
-    /// The encoder of the stream, shared with the body.
-    encoder: Arc<Mutex<Encoder>>,
+    /// Shared with the body.
+    encoder: Arc<Mutex<TimedEncoder>>,
+}
+
+/// The encoder of a stream, and the time of the last message.
+#[derive(Debug)]
+struct TimedEncoder {
+    encoder: Encoder,
+    last_message: tokio::time::Instant,
+}
+
+impl TimedEncoder {
+    fn put(&mut self, message: &Message, out: &mut BytesMut) {
+        self.encoder.put(message, out);
+        self.last_message = tokio::time::Instant::now();
+    }
 }
 
 /// The queue of one stream.
@@ -356,7 +370,7 @@ pub(crate) trait Observer: Send + 'static {
 pub(crate) struct StreamBody<O: Observer> {
     outgoing: Arc<Outgoing>,
     attachment: u64,
-    encoder: Arc<Mutex<Encoder>>,
+    encoder: Arc<Mutex<TimedEncoder>>,
     batch: VecDeque<Message>,
     buffer: BytesMut,
     link_heartbeat: Interval,
@@ -373,7 +387,9 @@ impl<O: Observer> StreamBody<O> {
         link_heartbeat: Duration,
         observer: O,
     ) -> (Self, Ended) {
-        let encoder = Arc::new(Mutex::new(Encoder::new(kind)));
+        let last_message = tokio::time::Instant::now();
+        let encoder = TimedEncoder { encoder: Encoder::new(kind), last_message };
+        let encoder = Arc::new(Mutex::new(encoder));
         let direct = writer.map(|writer| DirectStream { writer, encoder: Arc::clone(&encoder) });
         let (attachment, replaced) = outgoing.attach(direct);
         let start = tokio::time::Instant::now() + link_heartbeat;
@@ -395,7 +411,8 @@ impl<O: Observer> StreamBody<O> {
         &self.observer
     }
 
-    /// Encodes the batch, and a link heartbeat if one is due.
+    /// Encodes the batch, and a link heartbeat if one is due. A link heartbeat is omitted if a message was encoded in the half
+    /// interval before it is due, so the stream is never silent for more than one and a half intervals.
     fn encode(&mut self, cx: &mut Context<'_>) {
         let mut encoder = self.encoder.lock();
         for message in self.batch.drain(..) {
@@ -403,7 +420,9 @@ impl<O: Observer> StreamBody<O> {
             self.outgoing.allowance.release(&message);
         }
         if self.link_heartbeat.poll_tick(cx).is_ready() {
-            encoder.put_link_heartbeat(&mut self.buffer);
+            if encoder.last_message.elapsed() > self.link_heartbeat.period() / 2 {
+                encoder.encoder.put_link_heartbeat(&mut self.buffer);
+            }
             // The timer is polled until it is pending, because only then does it wake this task again.
             while self.link_heartbeat.poll_tick(cx).is_ready() {}
         }
@@ -525,6 +544,23 @@ mod tests {
         assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         outgoing.detach();
         assert!(!outgoing.has_unsent(), "a detached stream has lost its messages");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn link_heartbeats_are_sent_only_while_no_messages_are_sent() {
+        let second = Duration::from_secs(1);
+        let outgoing = outgoing(HOUR);
+        let mut body = StreamBody::attach(StreamKind::Message, &outgoing, None, second, Nobody).0;
+        tokio::time::advance(second - second / 10).await;
+        assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
+        assert!(poll(&mut body).is_ready() && poll(&mut body).is_pending());
+        tokio::time::advance(second / 10).await;
+        assert!(poll(&mut body).is_pending(), "a message was sent shortly before");
+        tokio::time::advance(second).await;
+        let Poll::Ready(Some(chunk)) = poll(&mut body) else { panic!("the stream is silent") };
+        let (mut decoder, mut read) = (Decoder::new(StreamKind::Message, 1, 2), Vec::new());
+        decoder.feed(&chunk, &mut read).unwrap();
+        assert_eq!((decoder.take_link_heartbeats(), read.len()), (1, 0));
     }
 
     #[tokio::test]
