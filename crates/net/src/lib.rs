@@ -9,4 +9,5 @@ pub mod descriptors;
 pub mod listen;
 pub mod pace;
 pub mod runtime;
+pub mod ticks;
 mod wakes;

@@ -14,7 +14,9 @@ use std::thread::JoinHandle;
 use quorate_telemetry::threads::{self, Listener};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
+use crate::ticks::note_runtime_start;
 use crate::wakes::WakeQueue;
 
 /// The settings of the threads in a set of runtimes.
@@ -81,11 +83,13 @@ impl Worker {
         let mut runtime = Builder::new_current_thread();
         // Some requests are handled as blocking work, so the threads for blocking work need the same stack size.
         runtime.thread_stack_size(stack_bytes);
+        let start = Instant::now();
         let runtime = runtime.enable_all().on_thread_start(move || listener.take_on()).build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name(name).stack_size(stack_bytes);
         let thread = threads::spawn(thread, move || {
+            note_runtime_start(start);
             runtime.block_on(async {
                 tokio::select! {
                     () = resident => {}

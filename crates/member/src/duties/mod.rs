@@ -11,5 +11,4 @@ pub mod leadership;
 pub mod lease_holder;
 pub mod membership;
 pub mod space;
-mod ticks;
 pub mod versions;

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest};
+use quorate_net::ticks::shared_ticks;
 use quorate_raft::NONE;
 use quorate_state::alarm::Cause;
 use quorate_state::units::MemberId;
@@ -27,7 +28,6 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 
 use crate::Handles;
-use crate::duties::ticks::shared_ticks;
 
 /// Interval at which the file size and the alarm are checked.
 const LOOK: Duration = Duration::from_secs(1);

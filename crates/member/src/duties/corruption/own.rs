@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest, alarm_request};
+use quorate_net::ticks::shared_ticks;
 use quorate_peer::Dialer;
 use quorate_state::members::Members;
 use quorate_state::mvcc::{HashKv, MvccError};
@@ -29,7 +30,6 @@ use quorate_telemetry::metrics::RequestKind;
 use super::rules::{self, Verdict};
 use super::survey::{Answer, Survey};
 use super::{hash_now, survey};
-use crate::duties::ticks::shared_ticks;
 use crate::threads::fatal::FaultReports;
 use crate::{Handles, Identity};
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use quorate_api::etcdserverpb::InternalRaftRequest;
 use quorate_api::membershippb::ClusterVersionSetRequest;
+use quorate_net::ticks::shared_ticks;
 use quorate_state::versions::Version;
 use tokio::time::interval;
 
@@ -25,7 +26,6 @@ use self::rules::Step;
 use self::survey::Survey;
 pub use self::survey::VERSION_PATH;
 use crate::Handles;
-use crate::duties::ticks::shared_ticks;
 use quorate_peer::pool::ConnectionPool;
 use quorate_requests::RequestError;
 use quorate_telemetry::log;
