@@ -17,7 +17,7 @@ use crate::incoming::read_stream;
 use crate::local::Local;
 use crate::outgoing::{Ended, Observer, Outgoing, Pushed, StreamBody, Wake};
 use crate::pipeline::Pipeline;
-use crate::probe::{self, Pace, Route};
+use crate::probe::{self, Pace};
 use crate::status::Attempt;
 use quorate_net::listen::DirectWriter;
 use quorate_telemetry::log;
@@ -62,12 +62,9 @@ impl Peer {
                 let reader = read_stream(Arc::clone(local), Arc::clone(&contact), stream);
                 spawn(local.runtime.spawn(reader).abort_handle());
             }
-            for route in [Route::Pipeline, Route::Stream] {
-                let pace = Pace::new(local.read_timeout);
-                let prober =
-                    probe::keep_probing(Arc::clone(local), Arc::clone(&contact), route, pace);
-                spawn(local.runtime.spawn(prober).abort_handle());
-            }
+            let pace = Pace::new(local.read_timeout);
+            let prober = probe::keep_probing(Arc::clone(local), Arc::clone(&contact), pace);
+            spawn(local.runtime.spawn(prober).abort_handle());
         }
         let (local, tasks) = (Arc::clone(local), Mutex::new(tasks));
         Arc::new(Self { local, contact, append, message, pipeline, tasks })

@@ -1,8 +1,9 @@
 //! Probes a peer every few seconds to measure the round-trip time and the clock difference.
 //!
-//! Each peer has two probes, as in etcd: one uses a persistent connection, like the pipeline, and the other opens new
-//! connections, like the streams. etcd opens one connection for each probe. Here, a connection is used for at most
-//! [`PROBES_PER_CONNECTION`] probes, because a TLS handshake costs each side about half a millisecond of CPU time.
+//! etcd has two probes for each peer: one uses a persistent connection, like its pipeline, and the other opens a new
+//! connection for each probe, like its streams. Both send the same request to the same addresses. Here, a single probe
+//! serves both reports. It opens a new connection after every [`PROBES_PER_CONNECTION`] probes, because a TLS handshake
+//! costs each side about half a millisecond of CPU time.
 //!
 //! The reports have their own timer, so that a probe that hangs is still reported.
 
@@ -13,8 +14,8 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::Empty;
 use parking_lot::Mutex;
+use quorate_net::ticks::shared_ticks;
 use serde::Deserialize;
-use tokio::time::MissedTickBehavior;
 
 use crate::contact::Contact;
 use crate::dial::{self, Channel, PostError};
@@ -36,10 +37,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Returns the intervals that etcd uses.
+    /// Returns about the same intervals as in etcd.
     pub(crate) fn new(read_timeout: Duration) -> Self {
-        // The probe interval must be shorter than the time after which the peer closes an idle connection.
-        let probe = read_timeout.saturating_sub(Duration::from_secs(1));
+        // The probe interval must be shorter than the time after which the peer closes an idle connection, even if it is
+        // rounded up by `shared_ticks`.
+        let probe = read_timeout.saturating_sub(Duration::from_millis(1024));
         Self {
             probe: probe.max(Duration::from_millis(100)),
             healthy: Duration::from_secs(30),
@@ -48,30 +50,15 @@ impl Pace {
     }
 }
 
-/// Maximum number of probes over one connection of [`Route::Stream`]. With the default read timeout, these probes take
-/// about as long as the report interval of a healthy peer.
+/// Maximum number of probes over one connection. With the default read timeout, these probes take about as long as the
+/// report interval of a healthy peer.
 const PROBES_PER_CONNECTION: u32 = 8;
 
 /// Clock difference above which a warning is logged.
 const CLOCK_DRIFT_MAX: Duration = Duration::from_secs(1);
 
-/// The kind of probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
-    /// Uses a persistent connection, like the pipeline.
-    Pipeline,
-    /// Opens a new connection after every few probes.
-    Stream,
-}
-
-impl Route {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Pipeline => "ROUND_TRIPPER_SNAPSHOT",
-            Self::Stream => "ROUND_TRIPPER_RAFT_MESSAGE",
-        }
-    }
-}
+/// The names of etcd's two probes, under which the results are reported.
+const REPORTED_NAMES: [&str; 2] = ["ROUND_TRIPPER_SNAPSHOT", "ROUND_TRIPPER_RAFT_MESSAGE"];
 
 /// The response to a probe.
 #[derive(Debug, Deserialize)]
@@ -104,21 +91,15 @@ impl Findings {
 }
 
 /// Probes the peer and reports the results while the future is polled.
-pub(crate) async fn keep_probing(
-    local: Arc<Local>,
-    contact: Arc<Contact>,
-    route: Route,
-    pace: Pace,
-) {
+pub(crate) async fn keep_probing(local: Arc<Local>, contact: Arc<Contact>, pace: Pace) {
     let findings = Mutex::new(Findings::none());
     let measuring = async {
-        let mut ticks = tokio::time::interval(pace.probe);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = shared_ticks(pace.probe);
         let mut channel = None;
         for number in 1u32.. {
             ticks.tick().await;
             measure(&local, &contact, &mut channel, &findings).await;
-            if route == Route::Stream && number.is_multiple_of(PROBES_PER_CONNECTION) {
+            if number.is_multiple_of(PROBES_PER_CONNECTION) {
                 channel = None;
             }
         }
@@ -127,7 +108,7 @@ pub(crate) async fn keep_probing(
         let mut pause = pace.unhealthy;
         loop {
             tokio::time::sleep(pause).await;
-            let healthy = report(&local, &contact, route, &findings.lock());
+            let healthy = report(&local, &contact, &findings.lock());
             pause = if healthy { pace.healthy } else { pace.unhealthy };
         }
     };
@@ -203,27 +184,30 @@ fn smoothed(before: Duration, measured: Duration) -> Duration {
     if before.is_zero() { measured } else { before * 7 / 8 + measured / 8 }
 }
 
-fn report(local: &Local, contact: &Contact, route: Route, findings: &Findings) -> bool {
-    if let Some(error) = &findings.error {
-        log::warn!(
-            "prober detected unhealthy status",
-            "round-tripper-name" = route.name(),
-            "remote-peer-id" = contact.name,
-            "rtt" = findings.round_trip,
-            "error" = error
-        );
-    }
-    if findings.clock_drift > CLOCK_DRIFT_MAX {
-        log::warn!(
-            "prober found high clock drift",
-            "round-tripper-name" = route.name(),
-            "remote-peer-id" = contact.name,
-            "clock-drift" = findings.clock_drift,
-            "rtt" = findings.round_trip
-        );
-    }
+/// Reports the findings under both names. Returns whether the peer is healthy.
+fn report(local: &Local, contact: &Contact, findings: &Findings) -> bool {
     let round_trips = &local.metrics.network.peer_round_trip_time;
-    round_trips.with(&[&contact.name]).observe(findings.round_trip);
+    for name in REPORTED_NAMES {
+        if let Some(error) = &findings.error {
+            log::warn!(
+                "prober detected unhealthy status",
+                "round-tripper-name" = name,
+                "remote-peer-id" = contact.name,
+                "rtt" = findings.round_trip,
+                "error" = error
+            );
+        }
+        if findings.clock_drift > CLOCK_DRIFT_MAX {
+            log::warn!(
+                "prober found high clock drift",
+                "round-tripper-name" = name,
+                "remote-peer-id" = contact.name,
+                "clock-drift" = findings.clock_drift,
+                "rtt" = findings.round_trip
+            );
+        }
+        round_trips.with(&[&contact.name]).observe(findings.round_trip);
+    }
     findings.error.is_none()
 }
 
