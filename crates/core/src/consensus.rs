@@ -280,6 +280,12 @@ impl<R: WaitingReads> Consensus<R> {
         state
     }
 
+    /// Returns how many of the next ticks may be late. The caller passes them in, together, before the next event.
+    #[must_use]
+    pub fn deferrable_ticks(&self) -> u32 {
+        self.node.deferrable_ticks()
+    }
+
     /// Returns whether this leader defers its commit notices. While it does, the caller passes
     /// [`Event::CommitInterval`] after each [`quorate_node::COMMIT_NOTICE_INTERVAL`].
     #[must_use]

@@ -71,6 +71,7 @@ pub use log::{Log, LogError, Marked, Synced};
 pub use pending::{Load, Pending};
 pub use snapshot::{Purger, SnapshotOrder, configuration_of};
 pub use state_machine::{ApplyError, Begun, Job, Next, Now, Outlet, Output, Pace, StateMachine};
+pub use ticks::Ticks;
 
 #[cfg(test)]
 #[expect(
@@ -78,3 +79,4 @@ pub use state_machine::{ApplyError, Begun, Job, Next, Now, Outlet, Output, Pace,
     reason = "tests need a real instant as the start of virtual time"
 )]
 mod tests;
+mod ticks;

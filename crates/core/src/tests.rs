@@ -11,6 +11,7 @@ mod full_disk;
 mod member;
 mod order;
 mod rebuilt;
+mod ticks;
 
 use self::client::Client;
 use self::member::{Folder, Member};

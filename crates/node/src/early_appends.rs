@@ -3,8 +3,8 @@
 //! An etcd 3.7 leader sends the messages of one batch in reverse order. If a follower refused every
 //! append that arrives too early, the leader would fall back to probing and send the whole window
 //! again, also in reverse order. So an append from the current leader that starts beyond the end of
-//! the log is kept until its predecessors arrive, but for at most one tick. After that, it is
-//! passed to the core, which may refuse it.
+//! the log is kept until its predecessors arrive, but at most until the next tick. With
+//! that tick, it is passed to the core, which may refuse it.
 //!
 //! # Bound
 //!

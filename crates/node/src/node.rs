@@ -13,7 +13,8 @@ use bytes::Bytes;
 use quorate_raft::{
     ConfChange, ConfState, ConfigError, Configuration, Entry, HardState, LOCAL_APPEND, LOCAL_APPLY,
     LogIndex, MemberId, MemoryStorage, Message, MessageKind, NONE, Note, NoteLevel, ReadState,
-    RefusalKind, Snapshot, SnapshotMetadata, SnapshotOutcome, SoftState, Status, StepError, Term,
+    RefusalKind, Role, Snapshot, SnapshotMetadata, SnapshotOutcome, SoftState, Status, StepError,
+    Term,
 };
 use thiserror::Error;
 
@@ -298,6 +299,15 @@ impl Node {
     #[must_use]
     pub const fn leadership(&self) -> Leadership {
         self.leadership
+    }
+
+    /// Returns how many of the next ticks may be late and handled together, before the next event. While a member follows
+    /// a leader, these ticks count the time since the leader's last message. They start no election.
+    #[must_use]
+    pub fn deferrable_ticks(&self) -> u32 {
+        let follows = self.leadership.role == Role::Follower && self.leadership.leader != NONE;
+        let before_election = self.raft.ticks_until_election().saturating_sub(1);
+        if follows { before_election.min(limits::DEFERRED_TICKS_MAX) } else { 0 }
     }
 
     /// Returns the configuration in effect.

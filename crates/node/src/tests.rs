@@ -192,6 +192,29 @@ fn a_sole_voter_leads_at_once_and_applies_only_durable_entries() {
 }
 
 #[test]
+fn a_follower_may_defer_all_ticks_before_the_one_at_which_an_election_is_due() {
+    let mut members = three();
+    assert_eq!(
+        members[0].node.deferrable_ticks(),
+        0,
+        "a leader sends its heartbeats with its ticks"
+    );
+    let follower = &mut members[1];
+    let mut deferred = 0;
+    while follower.node.deferrable_ticks() > 0 {
+        for _ in 0..follower.node.deferrable_ticks() {
+            follower.handle(Event::Tick);
+            deferred += 1;
+        }
+        assert_eq!(follower.node.leadership().role, Role::Follower);
+    }
+    assert!((9..=19).contains(&deferred), "{deferred}");
+    follower.handle(Event::Tick);
+    assert_eq!(follower.node.leadership().role, Role::PreCandidate);
+    assert_eq!(follower.node.deferrable_ticks(), 0, "a candidate's ticks are punctual");
+}
+
+#[test]
 fn withdrawn_proposals_are_not_sent_to_a_new_leader() {
     let mut members = [Member::start(config(1, &[1, 2])), Member::start(config(2, &[1, 2]))];
     members[0].propose(7, "withdrawn");

@@ -406,6 +406,13 @@ impl<S: Storage> Node<S> {
         Status::of(&self.raft)
     }
 
+    /// Returns the number of ticks until the election timeout of a member that does not lead, if no message arrives from a
+    /// leader. The number is 0 if the timeout has passed and the member may not campaign.
+    #[must_use]
+    pub const fn ticks_until_election(&self) -> u32 {
+        self.raft.election_timeout.saturating_sub(self.raft.election_elapsed)
+    }
+
     /// Returns, for a leader, the ticks since it last checked its quorum and, for any other member, the ticks since it
     /// last received a message from a leader.
     #[must_use]

@@ -25,11 +25,12 @@ mod timers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use quorate_core::incoming::Depot;
 use quorate_core::{
     AppliedWaits, BackendWriter, Consensus, Job, LeaseCare, Log, Next, Now, Order, Purger,
-    StateMachine,
+    StateMachine, Ticks,
 };
 use quorate_node::{Effect, Event, Leadership, LogFault, ProposalFailure};
 use quorate_raft::{Entry, LogIndex, Message, MessageKind, Role, SnapshotOutcome, Term};
@@ -121,6 +122,8 @@ pub enum Out {
 pub enum Turn {
     /// Consensus processes its inputs.
     Consensus,
+    /// The thread that drives consensus wakes for a tick.
+    Tick,
     /// The log appends its queued writes.
     Append,
     /// The log syncs its appended writes.
@@ -132,8 +135,8 @@ pub enum Turn {
 }
 
 /// All kinds of turns.
-pub const TURNS: [Turn; 5] =
-    [Turn::Consensus, Turn::Append, Turn::Sync, Turn::Machine, Turn::Backend];
+pub const TURNS: [Turn; 6] =
+    [Turn::Consensus, Turn::Tick, Turn::Append, Turn::Sync, Turn::Machine, Turn::Backend];
 
 /// The error that ended a process.
 #[derive(Debug, thiserror::Error)]
@@ -193,6 +196,9 @@ pub struct Process {
     outputs: Outputs,
     /// Whether consensus writes the log in its own turn, without a log thread.
     consensus_writes_log: bool,
+    ticks: Ticks,
+    /// The time until which the thread that drives consensus sleeps.
+    next_tick: Instant,
     /// Whether the log has appended entries that are not synced.
     log_needs_sync: bool,
     is_installing: bool,
@@ -253,6 +259,9 @@ impl Process {
         let removed = state.members().removed().map(|id| id.0).collect();
         let known = state.members().iter().map(|row| row.id.0).chain(booted.members).collect();
         let own = quorate_state::units::MemberId(id);
+        let started = clock.now(now).instant;
+        let mut ticks = Ticks::begin(Duration::from_micros(settings.tick), started);
+        let next_tick = ticks.sleep(0);
         let machine =
             StateMachine::new(state, backend.clone(), own, settings.pace, clock.now(now).instant);
         let outputs = Outputs::new(id, applied, applied_term);
@@ -277,6 +286,8 @@ impl Process {
             jobs: VecDeque::new(),
             outputs,
             consensus_writes_log: true,
+            ticks,
+            next_tick,
             log_needs_sync: false,
             is_installing: false,
             is_installed: false,
@@ -396,6 +407,7 @@ impl Process {
         let due = |wanted: bool| wanted.then_some(now);
         match turn {
             Turn::Consensus => due(!self.inputs.is_empty()),
+            Turn::Tick => Some(self.clock.virtual_time(self.next_tick, now)),
             Turn::Append => due(!self.log_needs_sync && !self.log_orders.is_empty()),
             Turn::Sync => due(self.log_needs_sync),
             Turn::Machine if self.outputs.orders.len() > ORDERS_QUEUED_MAX => None,
@@ -417,6 +429,7 @@ impl Process {
         self.now = now;
         let done = match turn {
             Turn::Consensus => self.run_consensus(),
+            Turn::Tick => self.wake_for_tick(),
             Turn::Append => self.append_to_log(),
             Turn::Sync => self.sync_log(),
             Turn::Machine => self.run_machine(),
@@ -452,6 +465,8 @@ impl Process {
     }
 
     fn run_consensus(&mut self) -> Result<(), Fatal> {
+        let led = self.consensus.leadership().leads();
+        self.take_deferred_ticks()?;
         self.consensus.note_time(self.clock_now().millis);
         for input in std::mem::take(&mut self.inputs) {
             match input {
@@ -479,7 +494,8 @@ impl Process {
         }
         self.consensus.end_batch();
         self.consensus.notice_applied(self.outputs.published);
-        self.handle_effects()
+        self.handle_effects()?;
+        self.take_tick_with_inputs(led)
     }
 
     /// Moves the log to its own thread once there are other voters, so that consensus can exchange messages while the

@@ -55,10 +55,6 @@ enum Event {
         life: u64,
         turn: Turn,
     },
-    Tick {
-        host: usize,
-        life: u64,
-    },
     /// A commit interval ends.
     CommitInterval {
         host: usize,
@@ -277,7 +273,6 @@ impl World {
         match event {
             Event::Start(host) => self.start(host),
             Event::Turn { host, life, turn } => self.take_turn(host, life, turn),
-            Event::Tick { host, life } => self.tick(host, life),
             Event::CommitInterval { host, life } => self.end_commit_interval(host, life),
             Event::Housekeeping { host, life } => self.run_housekeeping(host, life),
             Event::Purge { host, life } => self.purge(host, life),

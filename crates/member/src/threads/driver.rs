@@ -30,7 +30,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use quorate_core::{Consensus, LogError, WaitingReads};
+use quorate_core::{Consensus, LogError, Ticks, WaitingReads};
 use quorate_node::{
     COMMIT_NOTICE_INTERVAL, Effect, Event, Leadership, Node, Persist, ProposalFailure,
 };
@@ -48,7 +48,6 @@ use crate::threads::member_status::MemberStatus;
 use crate::threads::outcome::Outcome;
 use crate::threads::pending_proposals::PendingProposals;
 use crate::threads::persist::{LogThread, LogWriter};
-use crate::threads::ticks::Ticks;
 use crate::threads::waitlist::Waitlist;
 use crate::threads::write_stages::WriteStages;
 use quorate_peer::Peers;
@@ -152,11 +151,13 @@ impl RunInline for SharedDriver {
         let Some(mut driver) = slot.take() else { return false };
         let (led, deferred) = (driver.leads(), driver.interval_end.is_some());
         driver.run_queued(&self.inputs);
-        // The driver's thread must wake if the log is to be closed. It must also wake after a change of leadership or at
-        // the beginning of a commit interval, because the time until which the thread sleeps may then be too late.
+        // The driver's thread must wake if the log is to be closed. It must also wake after a change of leadership, at the
+        // beginning of a commit interval, and when ticks may no longer be deferred, because the time until which it
+        // sleeps may then be too late.
         let has_to_wake = driver.stopping
             || led != driver.leads()
-            || (!deferred && driver.interval_end.is_some());
+            || (!deferred && driver.interval_end.is_some())
+            || driver.has_to_end_deferral();
         let has_queued = std::mem::take(&mut driver.has_queued_entries);
         *slot = Some(driver);
         drop(slot);
@@ -247,6 +248,10 @@ impl Driver {
         self.now = Instant::now();
         self.consensus.note_time(self.neighbours.clock.now());
         let has_come = !batch.is_empty();
+        // Deferred ticks are processed before the inputs. A tick that may start an election is processed after them.
+        while self.consensus.deferrable_ticks() > 0 && self.ticks.take_deferred(self.now) {
+            self.tick();
+        }
         self.take_batch(&mut batch, inputs);
         self.batch = batch;
         // The applier does not report the applied index, because each report would wake this thread. It is sufficient
@@ -254,9 +259,7 @@ impl Driver {
         self.consensus.notice_applied(self.neighbours.member_status.applied());
         if let Some(delay) = self.ticks.take(self.now, has_come, self.leads()) {
             self.notice_delay(delay);
-            self.forget_withdrawn();
-            self.consensus.handle(Event::Tick);
-            self.prepare_log();
+            self.tick();
         }
         if self.interval_end.take_if(|end| *end <= self.now).is_some() {
             self.consensus.handle(Event::CommitInterval);
@@ -269,10 +272,21 @@ impl Driver {
         };
     }
 
+    fn tick(&mut self) {
+        self.forget_withdrawn();
+        self.consensus.handle(Event::Tick);
+        self.prepare_log();
+    }
+
     /// Returns the time by which the driver must run again.
-    fn next_deadline(&self) -> Instant {
-        let tick = self.ticks.next_deadline(self.leads());
+    fn next_deadline(&mut self) -> Instant {
+        let tick = self.ticks.sleep(self.consensus.deferrable_ticks());
         self.interval_end.map_or(tick, |end| end.min(tick))
+    }
+
+    /// Returns whether ticks are deferred although they must be punctual, for example because the leader was lost.
+    fn has_to_end_deferral(&self) -> bool {
+        self.ticks.are_deferred() && self.consensus.deferrable_ticks() == 0
     }
 
     /// Returns whether a thread other than the driver's own may run the driver. While the driver writes the log itself,

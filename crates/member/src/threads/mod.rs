@@ -26,7 +26,6 @@ pub(crate) mod pending_proposals;
 pub(crate) mod persist;
 pub(crate) mod reports;
 pub(crate) mod request_id;
-mod ticks;
 pub(crate) mod timed_disk;
 pub(crate) mod waitlist;
 pub(crate) mod write_stages;

@@ -244,7 +244,6 @@ impl World {
             self.rare_states.note("a member joins");
         }
         let first = self.rng.below(tick);
-        self.queue.push(self.now + first, Event::Tick { host: at, life });
         self.queue.push(self.now + first / 2, Event::Housekeeping { host: at, life });
         let purge = self.random_time(self.plan.purge_every);
         self.queue.push(purge, Event::Purge { host: at, life });
@@ -345,7 +344,7 @@ impl World {
         let stalled = match turn {
             Turn::Sync => self.hosts[host].stalled_until.log,
             Turn::Backend => self.hosts[host].stalled_until.backend,
-            Turn::Consensus | Turn::Append | Turn::Machine => 0,
+            Turn::Consensus | Turn::Tick | Turn::Append | Turn::Machine => 0,
         };
         let until = self.hosts[host].paused_until.max(stalled);
         if until > now {
@@ -622,7 +621,7 @@ impl World {
             }
             let longest = match turn {
                 Turn::Sync | Turn::Backend => self.plan.sync_max,
-                Turn::Consensus | Turn::Append | Turn::Machine => self.plan.step_max,
+                Turn::Consensus | Turn::Tick | Turn::Append | Turn::Machine => self.plan.step_max,
             };
             let time = wanted.max(self.now) + 1 + self.rng.below(longest);
             if due.is_some_and(|due| due <= time) {

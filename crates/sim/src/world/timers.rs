@@ -3,23 +3,10 @@
 use super::{Event, World};
 use crate::clock::{MILLI, Micros};
 
-/// The housekeeping interval, as in production.
+/// The housekeeping interval. In production, it is 512 ms.
 const HOUSEKEEPING_EVERY: Micros = 500 * MILLI;
 
 impl World {
-    pub(super) fn tick(&mut self, host: usize, life: u64) {
-        if self.defer_if_paused(host, || Event::Tick { host, life }) {
-            return;
-        }
-        let now = self.now;
-        let clock_rate = self.hosts[host].clock_rate;
-        let Some(process) = self.process(host, life) else { return };
-        let next = now + process.settings.tick * 1_000_000 / clock_rate;
-        let done = process.tick(now);
-        self.queue.push(next, Event::Tick { host, life });
-        self.after_step(host, done);
-    }
-
     pub(super) fn end_commit_interval(&mut self, host: usize, life: u64) {
         if self.defer_if_paused(host, || Event::CommitInterval { host, life }) {
             return;
