@@ -40,8 +40,8 @@ impl Ticks {
         Self { interval, next: now + interval, deferred_until: None }
     }
 
-    /// Lets the next `deferrable` ticks come together, at the time of the last one. Returns the time until which the thread
-    /// may sleep if no input arrives.
+    /// Lets the next `deferrable` ticks come together, at the time of the last one. Returns the time until which the
+    /// thread may sleep if no input arrives.
     pub fn sleep(&mut self, deferrable: u32) -> Instant {
         let others = deferrable.checked_sub(1);
         self.deferred_until = others.map(|count| self.next + self.interval * count);

@@ -53,8 +53,8 @@ fn rounded(period: Duration) -> Duration {
     u64::try_from(millis).map_or(period, Duration::from_millis)
 }
 
-/// Returns the latest time, at most `now`, that is a multiple of the period after `start`. Returns `now` if it is before
-/// `start`.
+/// Returns the latest time, at most `now`, that is a multiple of the period after `start`. Returns `now` if it is
+/// before `start`.
 fn last_tick(start: Instant, now: Instant, period: Duration) -> Instant {
     let elapsed = now.saturating_duration_since(start);
     let since = elapsed.as_nanos() % period.as_nanos();

@@ -41,8 +41,8 @@ pub const LOG_CUT_EVERY: u64 = 100;
 /// Number of ticks after which an unanswered read index request is repeated.
 pub const READ_INDEX_RETRY_TICKS: u64 = 5;
 
-/// Maximum number of ticks that a follower may process together. Without input, other work that depends on ticks, such as
-/// the repetition of a read index request, is late by less than this many intervals.
+/// Maximum number of ticks that a follower may process together. Without input, other work that depends on ticks, such
+/// as the repetition of a read index request, is late by less than this many intervals.
 pub const DEFERRED_TICKS_MAX: u32 = 5;
 
 /// Minimum number of ticks between two log lines about messages that the consensus core refuses.

@@ -301,8 +301,8 @@ impl Node {
         self.leadership
     }
 
-    /// Returns how many of the next ticks may be late and handled together, before the next event. While a member follows
-    /// a leader, these ticks count the time since the leader's last message. They start no election.
+    /// Returns how many of the next ticks may be late and handled together, before the next event. While a member
+    /// follows a leader, these ticks count the time since the leader's last message. They start no election.
     #[must_use]
     pub fn deferrable_ticks(&self) -> u32 {
         let follows = self.leadership.role == Role::Follower && self.leadership.leader != NONE;
@@ -354,7 +354,8 @@ impl Node {
         self.commit_notices.are_deferred()
     }
 
-    /// Decides whether the next commit is announced at once. Announces the last commit if a period of deferral has ended.
+    /// Decides whether the next commit is announced at once. Announces the last commit if a period of deferral has
+    /// ended.
     fn pace_commit_notices(&mut self) {
         let may_defer = self.raft.is_leader()
             && !self.raft.is_sole_voter()

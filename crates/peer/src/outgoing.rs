@@ -411,8 +411,8 @@ impl<O: Observer> StreamBody<O> {
         &self.observer
     }
 
-    /// Encodes the batch, and a link heartbeat if one is due. A link heartbeat is omitted if a message was encoded in the half
-    /// interval before it is due, so the stream is never silent for more than one and a half intervals.
+    /// Encodes the batch, and a link heartbeat if one is due. A link heartbeat is omitted if a message was encoded in
+    /// the half interval before it is due, so the stream is never silent for more than one and a half intervals.
     fn encode(&mut self, cx: &mut Context<'_>) {
         let mut encoder = self.encoder.lock();
         for message in self.batch.drain(..) {

@@ -39,8 +39,8 @@ pub(crate) struct Pace {
 impl Pace {
     /// Returns about the same intervals as in etcd.
     pub(crate) fn new(read_timeout: Duration) -> Self {
-        // The probe interval must be shorter than the time after which the peer closes an idle connection, even if it is
-        // rounded up by `shared_ticks`.
+        // The probe interval must be shorter than the time after which the peer closes an idle connection, even if it
+        // is rounded up by `shared_ticks`.
         let probe = read_timeout.saturating_sub(Duration::from_millis(1024));
         Self {
             probe: probe.max(Duration::from_millis(100)),

@@ -385,8 +385,8 @@ fn an_unresponsive_peer_is_reported_before_its_next_probe() {
     let pace = probe::Pace { probe: hour, healthy: hour, unhealthy: Duration::from_millis(10) };
     let prober = probe::keep_probing(Arc::clone(&local), contact, pace);
     let task = local.runtime.spawn(prober);
-    // The first report marks the peer as unhealthy, so the second report follows after the shorter interval. Each report
-    // has two lines and two observations, one for each of etcd's probes.
+    // The first report marks the peer as unhealthy, so the second report follows after the shorter interval. Each
+    // report has two lines and two observations, one for each of etcd's probes.
     wait_until(|| one.metrics.network.peer_round_trip_time.with(&["2"]).count() > 2);
     task.abort();
 }

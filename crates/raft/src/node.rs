@@ -173,11 +173,11 @@ impl<S: Storage> Node<S> {
         self.raft.step_request(self.raft.config.id, Term::ZERO, request)
     }
 
-    /// Sets whether this member, as a leader, announces a commit to its followers only with its next append. Otherwise it
-    /// sends each follower an additional message for each commit. The followers also learn the commit index from
-    /// heartbeats. The caller calls [`Node::announce_commit`] if no append has followed within the time that the followers
-    /// may have to wait, and sets this only while no membership change is unapplied, because a removed member receives no
-    /// later append.
+    /// Sets whether this member, as a leader, announces a commit to its followers only with its next append. Otherwise
+    /// it sends each follower an additional message for each commit. The followers also learn the commit index from
+    /// heartbeats. The caller calls [`Node::announce_commit`] if no append has followed within the time that the
+    /// followers may have to wait, and sets this only while no membership change is unapplied, because a removed member
+    /// receives no later append.
     pub const fn defer_commit_notices(&mut self, defers: bool) {
         self.raft.defers_commit_notices = defers;
     }
@@ -406,8 +406,8 @@ impl<S: Storage> Node<S> {
         Status::of(&self.raft)
     }
 
-    /// Returns the number of ticks until the election timeout of a member that does not lead, if no message arrives from a
-    /// leader. The number is 0 if the timeout has passed and the member may not campaign.
+    /// Returns the number of ticks until the election timeout of a member that does not lead, if no message arrives
+    /// from a leader. The number is 0 if the timeout has passed and the member may not campaign.
     #[must_use]
     pub const fn ticks_until_election(&self) -> u32 {
         self.raft.election_timeout.saturating_sub(self.raft.election_elapsed)

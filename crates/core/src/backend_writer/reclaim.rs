@@ -3,9 +3,9 @@
 //! The old copies of moved pages are kept while a published view can read them. Therefore a new view is published after
 //! each step. When a pass ends, the next one starts after a pause that allows readers to take the new view. If a pass
 //! neither moves nor truncates anything although readers pin pages, the next one only truncates the file, and the pause
-//! doubles. The defragmentation ends after a pass that gains nothing while readers pin no pages, and at the latest after
-//! [`PASSES_MAX`] passes. If readers still pin pages then, the file is truncated when they have ended, before a later
-//! batch is written.
+//! doubles. The defragmentation ends after a pass that gains nothing while readers pin no pages, and at the latest
+//! after [`PASSES_MAX`] passes. If readers still pin pages then, the file is truncated when they have ended, before a
+//! later batch is written.
 
 use std::time::{Duration, Instant};
 

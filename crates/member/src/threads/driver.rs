@@ -151,8 +151,8 @@ impl RunInline for SharedDriver {
         let Some(mut driver) = slot.take() else { return false };
         let (led, deferred) = (driver.leads(), driver.interval_end.is_some());
         driver.run_queued(&self.inputs);
-        // The driver's thread must wake if the log is to be closed. It must also wake after a change of leadership, at the
-        // beginning of a commit interval, and when ticks may no longer be deferred, because the time until which it
+        // The driver's thread must wake if the log is to be closed. It must also wake after a change of leadership, at
+        // the beginning of a commit interval, and when ticks may no longer be deferred, because the time until which it
         // sleeps may then be too late.
         let has_to_wake = driver.stopping
             || led != driver.leads()

@@ -26,8 +26,8 @@ impl Process {
         Ok(())
     }
 
-    /// Processes a tick after inputs, if it is due or nearly due. As in a real process, a thread that receives inputs runs
-    /// consensus itself, and the other thread keeps sleeping unless it may now sleep for too long.
+    /// Processes a tick after inputs, if it is due or nearly due. As in a real process, a thread that receives inputs
+    /// runs consensus itself, and the other thread keeps sleeping unless it may now sleep for too long.
     pub(super) fn take_tick_with_inputs(&mut self, led: bool) -> Result<(), Fatal> {
         let now = self.clock_now().instant;
         let leads = self.consensus.leadership().leads();

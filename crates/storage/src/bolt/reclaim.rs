@@ -5,16 +5,16 @@
 //! above a boundary: the position at which the file would end if it had no free pages. The first pass also rewrites
 //! runs of leaves that would fit in considerably fewer pages. After a pass, the pages above the last used page are
 //! free. The high-water mark is lowered to that page, and the file is truncated there once no snapshot reaches further:
-//! at the end of a pass, or before a later transaction. A *round* is a sequence of passes, which ends when another pass would
-//! hardly shrink the file.
+//! at the end of a pass, or before a later transaction. A *round* is a sequence of passes, which ends when another pass
+//! would hardly shrink the file.
 //!
 //! Other transactions may commit between two steps, so a pass records its position as a bucket and a key, not as pages.
 //! Each step writes approximately as many pages as its budget allows.
 //!
 //! # Not here
 //!
-//! The truncation (`truncate`), and the timing and speed of reclamation (`core::backend_writer`). Nested buckets are not
-//! moved.
+//! The truncation (`truncate`), and the timing and speed of reclamation (`core::backend_writer`). Nested buckets are
+//! not moved.
 
 use std::sync::Arc;
 
@@ -44,7 +44,8 @@ pub struct Reclaimed {
     pub moved_pages: u64,
     /// The number of bytes that were truncated.
     pub truncated_bytes: u64,
-    /// The size of the pages that cannot be reused or truncated while older snapshots live. 0 if the pass has not ended.
+    /// The size of the pages that cannot be reused or truncated while older snapshots live. 0 if the pass has not
+    /// ended.
     pub pinned_bytes: u64,
     /// Whether nothing more can be reclaimed for now.
     pub done: bool,
