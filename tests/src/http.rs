@@ -1,6 +1,6 @@
 //! A minimal HTTP/1.1 client.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 
 use crate::DEADLINE;
@@ -52,8 +52,20 @@ pub fn request_with(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Response {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    try_request_with(port, method, path, headers, body).unwrap()
+}
+
+/// Sends a request with header fields and any body. Returns an error if the connection fails or is closed before the
+/// head of the response is complete.
+pub fn try_request_with(
+    port: u16,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> io::Result<Response> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(DEADLINE))?;
     let length = body.len();
     let fields: String =
         headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
@@ -61,8 +73,8 @@ pub fn request_with(
         "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\
          Content-Length: {length}\r\n{fields}\r\n"
     );
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(body).unwrap();
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)?;
     read_answer(&mut stream)
 }
 
@@ -74,26 +86,25 @@ pub fn get_and_shut_down(port: u16, path: &str) -> Response {
     let head = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
-    read_answer(&mut stream)
+    read_answer(&mut stream).unwrap()
 }
 
-fn read_answer(stream: &mut TcpStream) -> Response {
+fn read_answer(stream: &mut TcpStream) -> io::Result<Response> {
     let (mut answer, mut piece) = (Vec::new(), [0; 16 * 1024]);
     // Some servers take a while to close a connection, so reading stops once the response is complete.
     while !is_complete(&answer) {
-        match stream.read(&mut piece).unwrap() {
+        match stream.read(&mut piece)? {
+            0 if head_length(&answer).is_none() => return Err(io::ErrorKind::UnexpectedEof.into()),
             0 => break,
             count => answer.extend_from_slice(&piece[..count]),
         }
     }
-    parse(&answer)
+    Ok(parse(&answer))
 }
 
 /// Returns whether a response with a `Content-Length` is complete.
 fn is_complete(answer: &[u8]) -> bool {
-    let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else {
-        return false;
-    };
+    let Some(end) = head_length(answer) else { return false };
     let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
     length
@@ -101,9 +112,13 @@ fn is_complete(answer: &[u8]) -> bool {
         .is_some_and(|length| answer.len() >= end + 4 + length)
 }
 
+/// Returns the length of the head of a response, if it is complete.
+fn head_length(answer: &[u8]) -> Option<usize> {
+    answer.windows(4).position(|window| window == b"\r\n\r\n")
+}
+
 fn parse(answer: &[u8]) -> Response {
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
-    let end = end
+    let end = head_length(answer)
         .unwrap_or_else(|| panic!("not an HTTP response: {:?}", String::from_utf8_lossy(answer)));
     let head = String::from_utf8_lossy(&answer[..end]).into_owned();
     let mut lines = head.split("\r\n");

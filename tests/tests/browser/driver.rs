@@ -4,11 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use quorate_tests::{Port, missing, request_with};
+use quorate_tests::{Port, missing, try_request_with};
 use serde_json::{Value, json};
 
 /// Timeout for a condition of the page.
 const DEADLINE: Duration = Duration::from_secs(30);
+
+/// File name of the driver's log.
+const LOG: &str = "chromedriver.log";
 
 /// The key of the element id in responses of the protocol.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -33,8 +36,9 @@ pub(crate) struct Browser {
     pictures: PathBuf,
     /// Folder in which the browser saves downloads.
     downloads: tempfile::TempDir,
-    /// Folder for the temporary files of the driver and the browser, which do not remove all of them.
-    _temporary: tempfile::TempDir,
+    /// Folder for the driver's log and for the temporary files of the driver and the browser, which do not remove all
+    /// of them.
+    temporary: tempfile::TempDir,
 }
 
 impl Browser {
@@ -53,6 +57,7 @@ impl Browser {
         let temporary = tempfile::tempdir().unwrap();
         let child = Command::new(driver)
             .arg(format!("--port={}", port.number()))
+            .arg(format!("--log-path={}", temporary.path().join(LOG).display()))
             .env("TMPDIR", temporary.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -62,19 +67,9 @@ impl Browser {
             .map_or_else(|| std::env::temp_dir().join("quorate-screenshots"), PathBuf::from);
         std::fs::create_dir_all(&pictures).unwrap();
         let downloads = tempfile::tempdir().unwrap();
-        let mut browser = Self {
-            driver: child,
-            port,
-            session: String::new(),
-            pictures,
-            downloads,
-            _temporary: temporary,
-        };
-        let start = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", browser.port.number())).is_err() {
-            assert!(start.elapsed() < DEADLINE, "the driver did not start within {DEADLINE:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let mut browser =
+            Self { driver: child, port, session: String::new(), pictures, downloads, temporary };
+        browser.await_driver();
         let options = json!({
             "binary": chromium,
             "args": [
@@ -102,10 +97,42 @@ impl Browser {
     fn send(&self, method: &str, path: &str, body: &Value) -> Value {
         let headers = [("Content-Type", "application/json")];
         let body = body.to_string();
-        let response = request_with(self.port.number(), method, path, &headers, body.as_bytes());
+        let response =
+            try_request_with(self.port.number(), method, path, &headers, body.as_bytes())
+                .unwrap_or_else(|error| {
+                    panic!("{method} {path}: {error}\n{}", self.driver_state())
+                });
         let value: Value = serde_json::from_slice(&response.body).unwrap();
         assert_eq!(response.status, 200, "{path}: {value}");
         value["value"].clone()
+    }
+
+    /// Waits until the driver answers requests. A connection that fails while the driver starts is tried again.
+    fn await_driver(&self) {
+        let start = Instant::now();
+        loop {
+            let error = match try_request_with(self.port.number(), "GET", "/status", &[], &[]) {
+                Ok(response) if response.status == 200 => return,
+                Ok(response) => response.text(),
+                Err(error) => error.to_string(),
+            };
+            assert!(
+                start.elapsed() < DEADLINE,
+                "the driver did not start: {error}\n{}",
+                self.driver_state()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Describes whether the driver is running, and returns the end of its log.
+    fn driver_state(&self) -> String {
+        let status = format!("/proc/{}/status", self.driver.id());
+        let status = std::fs::read_to_string(status).unwrap_or_default();
+        let state = status.lines().find(|line| line.starts_with("State:"));
+        let log = std::fs::read(self.temporary.path().join(LOG)).unwrap_or_default();
+        let end = String::from_utf8_lossy(&log[log.len().saturating_sub(4096)..]).into_owned();
+        format!("driver: {}\n{end}", state.unwrap_or("not running"))
     }
 
     fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
