@@ -30,12 +30,6 @@ pub fn put_message(
     Ok(())
 }
 
-/// Appends a small message with its prefix.
-pub fn put_small(chunk: &mut BytesMut, message: &impl Message) -> Result<(), Status> {
-    let len = message.encoded_len();
-    put_message(chunk, len, |chunk| encode(message, len, chunk))
-}
-
 /// Encodes a message into a part of the chunk that already has its full length. Generated code writes single bytes, and
 /// would check the capacity of the chunk before each of them.
 fn encode(message: &impl Message, len: usize, chunk: &mut BytesMut) {

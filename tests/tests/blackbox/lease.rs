@@ -21,6 +21,7 @@ on_both_servers! {
     revoking_a_lease_without_keys_does_not_change_the_revision,
     revoking_or_using_a_missing_lease_is_refused,
     keepalive_returns_the_full_ttl,
+    keepalive_responses_contain_the_current_revision,
     keepalive_of_a_missing_lease_returns_ttl_zero,
     a_keepalive_stream_without_requests_ends_without_error,
     time_to_live_returns_the_remaining_ttl_and_keys,
@@ -191,6 +192,23 @@ async fn keepalive_returns_the_full_ttl(kind: Kind) {
     let seen: Vec<_> = answers.iter().map(|answer| (answer.id, answer.ttl)).collect();
     assert_eq!(seen, [(5, 60), (6, 90), (5, 60)]);
     assert!(answers.iter().all(|answer| answer.header.as_ref().unwrap().revision == 1));
+}
+
+async fn keepalive_responses_contain_the_current_revision(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.grant(5, 60).await;
+    let (requests, queue) = tokio::sync::mpsc::channel(1);
+    let renew = async || requests.send(pb::LeaseKeepAliveRequest { id: 5 }).await.unwrap();
+    renew().await;
+    let queue = client.signed(tokio_stream::wrappers::ReceiverStream::new(queue));
+    let mut answers = client.lease().lease_keep_alive(queue).await.unwrap().into_inner();
+    for revision in [1, 2, 3] {
+        let answer = answers.message().await.unwrap().unwrap();
+        assert_eq!((answer.header.unwrap().revision, answer.id, answer.ttl), (revision, 5, 60));
+        client.write("k", "v").await;
+        renew().await;
+    }
 }
 
 async fn keepalive_of_a_missing_lease_returns_ttl_zero(kind: Kind) {

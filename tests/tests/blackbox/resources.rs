@@ -26,6 +26,7 @@ on_quorate! {
     a_failed_start_logs_its_cause_once,
     connections_from_one_address_are_limited,
     open_streams_end_at_once_when_the_member_stops,
+    a_busy_keepalive_stream_ends_at_once_when_the_member_stops,
     an_active_range_stream_ends_when_the_member_stops,
     a_member_that_waits_for_a_quorum_stops_on_a_signal,
 }
@@ -221,6 +222,36 @@ async fn open_streams_end_at_once_when_the_member_stops(kind: Kind) {
     // etcd clients reopen the stream after this code.
     assert_eq!(ended.code(), tonic::Code::Unavailable, "{ended}");
     assert_eq!(ended.message(), "etcdserver: server stopped");
+    assert!(
+        !server.log().contains("closing connections with unfinished requests"),
+        "{}",
+        server.log()
+    );
+}
+
+async fn a_busy_keepalive_stream_ends_at_once_when_the_member_stops(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    let client = server.client();
+    client.grant(5, 60).await;
+    // The requests of this stream never end, so the server always has a response to send.
+    let requests = tokio_stream::iter(std::iter::repeat(pb::LeaseKeepAliveRequest { id: 5 }));
+    let answers = client.lease().lease_keep_alive(client.signed(requests)).await.unwrap();
+    let mut answers = answers.into_inner();
+    let first = answers.message().await.unwrap().unwrap();
+    assert_eq!((first.id, first.ttl), (5, 60));
+    let reader = tokio::spawn(async move {
+        loop {
+            if let Err(status) = answers.message().await {
+                return status;
+            }
+        }
+    });
+    server.stop().await;
+    let ended = within("the end of the stream", reader).await.unwrap();
+    assert_eq!(
+        (ended.code(), ended.message()),
+        (tonic::Code::Unavailable, "etcdserver: server stopped")
+    );
     assert!(
         !server.log().contains("closing connections with unfinished requests"),
         "{}",

@@ -10,9 +10,9 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::Request;
 use http_body::{Body, Frame};
 use quorate_api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
@@ -29,15 +29,15 @@ use crate::calls::spans;
 use crate::calls::status::status;
 use crate::calls::streams::{self, Api, Requests};
 use quorate_grpc::ending::Ending;
-use quorate_grpc::framing::put_small;
+use quorate_grpc::framing::framed;
 use quorate_grpc::head::requires_leader;
 use quorate_grpc::methods::Kind;
 use quorate_grpc::wording::in_grpc_gos_words;
 use quorate_requests::access::Client;
 use quorate_requests::{DataStore, ServerHandles, ServerInfo, StreamEnd, StreamEnds};
 
-/// Number of response bytes collected before they are passed to the transport.
-const CHUNK_BYTES: usize = 32 * 1024;
+/// Number of responses after which a stream checks whether the server ends it, even if further responses are ready.
+const UNCHECKED_MAX: u32 = 256;
 
 /// The keep-alive service.
 #[derive(Debug)]
@@ -65,7 +65,8 @@ impl KeepAliveService {
             renewal: None,
             is_renewing: false,
             end: self.streams.wait(requires_leader(&head.headers)),
-            chunk: BytesMut::new(),
+            last: None,
+            unchecked_count: 0,
             ending: Ending::Open,
         })
     }
@@ -83,46 +84,77 @@ struct Session {
     /// The current or the last renewal. All renewals reuse one allocation.
     renewal: Option<ReusableBoxFuture<'static, Renewed>>,
     is_renewing: bool,
+    /// The last response and its encoding. Consecutive responses are usually equal: the client renews the same lease,
+    /// and the revision changes only after a write.
+    last: Option<(LeaseKeepAliveResponse, Bytes)>,
     /// Resolves when the server ends the stream.
     end: StreamEnd,
-    chunk: BytesMut,
+    /// The number of responses since `end` was polled.
+    unchecked_count: u32,
     ending: Ending,
 }
 
 impl Session {
-    /// Processes renewals until one of them is pending.
-    fn poll_renewals(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
-        if let Poll::Ready(why) = self.end.as_mut().poll(cx) {
-            return Poll::Ready(status(why));
+    /// Returns the next response, unless the server ends the stream. The error is the status with which the stream
+    /// ends.
+    ///
+    /// The end is polled only when no response is ready, and after [`UNCHECKED_MAX`] responses, so that a client that
+    /// keeps sending requests cannot delay it.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+        if self.unchecked_count == UNCHECKED_MAX
+            && let Poll::Ready(why) = self.poll_end(cx)
+        {
+            return Poll::Ready(Err(why));
         }
-        while self.chunk.len() < CHUNK_BYTES {
+        if let Poll::Ready(response) = self.poll_response(cx) {
+            self.unchecked_count += 1;
+            return Poll::Ready(response);
+        }
+        self.poll_end(cx).map(Err)
+    }
+
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        self.unchecked_count = 0;
+        self.end.as_mut().poll(cx).map(status)
+    }
+
+    /// Returns the next response. The error is the status with which the stream ends.
+    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+        loop {
             if self.is_renewing
                 && let Some(renewal) = &mut self.renewal
             {
-                let Poll::Ready(renewed) = renewal.poll(cx) else { break };
+                let renewed = ready!(renewal.poll(cx));
                 self.is_renewing = false;
-                let put = renewed.and_then(|response| put_small(&mut self.chunk, &response));
-                if let Err(status) = put {
-                    return Poll::Ready(status);
-                }
+                return Poll::Ready(renewed.map(|response| self.encode(response)));
             }
-            match self.requests.poll_next(cx) {
-                Poll::Ready(Some(Ok(request))) => {
+            match ready!(self.requests.poll_next(cx)) {
+                Some(Ok(request)) => {
                     if let Some(account) = &self.client.account {
                         request.note(account);
                     }
                     self.renew(request.id);
                 }
-                Poll::Ready(Some(Err(status))) => {
+                Some(Err(status)) => {
                     let metrics = self.info.metrics();
                     streams::count_receive_failure(metrics, Api::LeaseKeepAlive, &status);
-                    return Poll::Ready(in_grpc_gos_words(status, Kind::BidiStream));
+                    return Poll::Ready(Err(in_grpc_gos_words(status, Kind::BidiStream)));
                 }
-                Poll::Ready(None) => return Poll::Ready(Status::ok("")),
-                Poll::Pending => break,
+                None => return Poll::Ready(Err(Status::ok(""))),
             }
         }
-        Poll::Pending
+    }
+
+    /// Returns the encoding of a response.
+    fn encode(&mut self, response: LeaseKeepAliveResponse) -> Bytes {
+        match &self.last {
+            Some((last, encoded)) if *last == response => encoded.clone(),
+            _ => {
+                let encoded = framed(&response);
+                self.last = Some((response, encoded.clone()));
+                encoded
+            }
+        }
     }
 
     /// Starts a renewal.
@@ -158,13 +190,12 @@ impl Body for Session {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
-        if this.ending.is_open()
-            && let Poll::Ready(status) = this.poll_renewals(cx)
-        {
-            this.ending = Ending::With(status);
-        }
-        if !this.chunk.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(this.chunk.split().freeze()))));
+        if this.ending.is_open() {
+            let ending = match ready!(this.poll_open(cx)) {
+                Ok(response) => return Poll::Ready(Some(Ok(Frame::data(response)))),
+                Err(ending) => ending,
+            };
+            this.ending = Ending::With(ending);
         }
         this.ending.poll_frame()
     }
