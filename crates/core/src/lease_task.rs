@@ -6,7 +6,8 @@
 //! # How it is driven
 //!
 //! [`LeaseTask::step`] returns the event to wait for. The caller waits, then calls `step` again and passes whether the
-//! event has occurred. Each step reads the member's current state.
+//! event has occurred. Each step reads the member's current state. [`LeaseTask::renew_at_once`] renews a known lease
+//! without these steps.
 //!
 //! # Invariants
 //!
@@ -140,6 +141,27 @@ impl LeaseTask {
         self.id
     }
 
+    /// Renews the lease in one step, for a client whose permission need not be checked. Returns the TTL in seconds, or
+    /// `None` if more steps are necessary: then the caller creates a new task and calls [`Self::step`]. The lease may
+    /// already have been renewed in that case.
+    pub fn renew_at_once(mut self, view: &impl LeaseView) -> Option<i64> {
+        let state = view.leadership();
+        if !(self.renews_at_once && state.leads()) {
+            return None;
+        }
+        match self.renew_here(view, &state, false) {
+            LeaseStep::Answer(LeaseAnswer::Renewed { ttl_secs }) => Some(ttl_secs),
+            // The step is dropped, and the new task determines it again.
+            LeaseStep::AwaitApplied
+            | LeaseStep::CheckClient
+            | LeaseStep::AskQuorum
+            | LeaseStep::AwaitGone
+            | LeaseStep::Propose(..)
+            | LeaseStep::AskLeader
+            | LeaseStep::Answer(LeaseAnswer::Gone | LeaseAnswer::TimeToLive { .. }) => None,
+        }
+    }
+
     /// Returns the next step. `has_happened` is true if the event named by the last step has occurred.
     pub fn step(&mut self, has_happened: bool, view: &impl LeaseView) -> LeaseStep {
         let stage = std::mem::replace(&mut self.stage, Stage::New);
@@ -156,12 +178,12 @@ impl LeaseTask {
             (Stage::New | Stage::Applied, Question::Renew) => {
                 self.wait(Stage::Checked, LeaseStep::CheckClient)
             }
-            (Stage::Checked, Question::Renew) => self.renew_here(view, false),
+            (Stage::Checked, Question::Renew) => self.renew_here(view, &state, false),
             (Stage::New | Stage::Applied | Stage::Checked, Question::TimeToLive { keys }) => {
                 self.look(view, keys, false)
             }
             (Stage::Asked { term }, _) if !state.leads_in(term) => self.ask_leader_instead(),
-            (Stage::Asked { .. }, Question::Renew) => self.renew_here(view, true),
+            (Stage::Asked { .. }, Question::Renew) => self.renew_here(view, &state, true),
             (Stage::Asked { .. }, Question::TimeToLive { keys }) => self.look(view, keys, true),
         }
     }
@@ -185,8 +207,13 @@ impl LeaseTask {
         self.wait(Stage::Asked { term }, LeaseStep::AskQuorum)
     }
 
-    fn renew_here(&mut self, view: &impl LeaseView, was_quorum_asked: bool) -> LeaseStep {
-        let term = view.leadership().leadership.term;
+    fn renew_here(
+        &mut self,
+        view: &impl LeaseView,
+        state: &LeadershipState,
+        was_quorum_asked: bool,
+    ) -> LeaseStep {
+        let term = state.leadership.term;
         // Evaluated only after the lease is renewed, because the process may be suspended in between.
         let is_confirmed = || {
             let state = view.leadership();

@@ -194,7 +194,10 @@ impl DataStore for MemberStore {
         client: &'a Credentials,
         id: LeaseId,
     ) -> StoreResult<'a, Option<i64>> {
-        StoreFuture::pending(self.leases.renew(client, id))
+        match self.leases.renew_at_once(id) {
+            Some(ttl_secs) => StoreFuture::ready(Ok(Some(ttl_secs))),
+            None => StoreFuture::pending(self.leases.renew(client, id)),
+        }
     }
 
     fn time_to_live<'a>(

@@ -285,6 +285,7 @@ impl Plan {
             settings.pace.lease_extension_millis = self.settings.pace.lease_extension_millis;
             settings.pre_vote = other.pre_vote;
             settings.fences_stalled_disk = other.fences_stalled_disk;
+            settings.renews_at_once = other.renews_at_once;
             if self.has(Kind::Quota) {
                 settings.quota_bytes = other.quota_bytes;
                 settings.quota_headroom_bytes = other.quota_headroom_bytes;
@@ -328,6 +329,7 @@ fn draw_settings(rng: &mut SplitMix64, kinds: &BTreeSet<Kind>) -> Settings {
     settings.wal.zero_lead_bytes = one_of(rng, &[0, 4 << 10]);
     settings.wal.zero_step_bytes = one_of(rng, &[0, 1 << 10]);
     settings.pace.batch_interval = Duration::from_millis(one_of(rng, &[5, 100, 100, 1_000]));
+    settings.renews_at_once = rng.below(3) > 0;
     settings.pace.batch_ops_max = one_of(rng, &[1, 10, 1_000]);
     settings.pace.compaction_step = one_of(rng, &[1, 5, 100]);
     settings.pace.compaction_pause = Duration::from_millis(one_of(rng, &[1, 10, 300]));

@@ -20,6 +20,7 @@ pub const RARE_STATES: &[&str] = &[
     "a lease expires",
     "a lease is checkpointed",
     "a lease is renewed",
+    "a lease is renewed at once",
     "a lease to renew does not exist",
     "a member detects that its log is lost",
     "a member is added",

@@ -95,6 +95,25 @@ fn a_renewal_asks_a_quorum_unless_the_leadership_is_confirmed() {
 }
 
 #[test]
+fn a_renewal_is_answered_at_once_only_by_a_confirmed_leader_that_knows_the_lease() {
+    let at_once = |member: &Member, id| LeaseTask::renew(id, true).renew_at_once(member);
+    let member = Member::new();
+    member.at(500, 0);
+    assert_eq!(at_once(&member, ID), Some(60));
+    assert_eq!(at_once(&member, LeaseId(8)), None, "the lease may be granted but not applied yet");
+    assert_eq!(LeaseTask::renew(ID, false).renew_at_once(&member), None);
+    member.at(5_000, 0);
+    assert_eq!(at_once(&member, ID), None, "another member may lead");
+    member.at(5_000, 5_000);
+    assert_eq!(at_once(&member, ID), Some(60));
+    member.follow();
+    assert_eq!(at_once(&member, ID), None);
+    let member = Member::new();
+    member.at(60_000, 60_000);
+    assert_eq!(at_once(&member, ID), None, "the lease has expired");
+}
+
+#[test]
 fn a_quorum_confirmation_requested_in_another_term_is_ignored() {
     let member = Member::new();
     member.at(5_000, 0);

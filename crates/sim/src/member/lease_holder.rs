@@ -8,7 +8,7 @@ use quorate_core::{
     LeadershipState, LeaseAnswer, LeaseCare, LeaseProposals, LeaseStep, LeaseTask, LeaseView,
 };
 use quorate_state::lease::Leases;
-use quorate_state::units::Millis;
+use quorate_state::units::{LeaseId, Millis};
 
 use super::client_request::{OpId, Reply};
 use super::{Out, Process, Reader, Waiter};
@@ -37,6 +37,17 @@ impl LeaseView for Process {
 }
 
 impl Process {
+    pub(super) fn begin_renewal(&mut self, op: OpId, id: LeaseId) {
+        let task = LeaseTask::renew(id, self.settings.renews_at_once);
+        match task.renew_at_once(self) {
+            Some(ttl_secs) => {
+                self.out.push(Out::RareState("a lease is renewed at once"));
+                self.out.push(Out::Reply(op, Reply::Renewed(ttl_secs)));
+            }
+            None => self.begin_task(op, task),
+        }
+    }
+
     pub(super) fn begin_task(&mut self, op: OpId, task: LeaseTask) {
         self.tasks.insert(op, PendingTask { task, awaits_removal: false });
         self.resume_task(op, true);

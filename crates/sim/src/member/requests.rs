@@ -78,7 +78,7 @@ impl Process {
                 InternalRaftRequest { lease_revoke: Some(revoke), ..none() }
             }
             ClientRequest::LeaseKeepAlive(id) => {
-                self.begin_task(op, LeaseTask::renew(LeaseId(id), false));
+                self.begin_renewal(op, LeaseId(id));
                 return Ok(());
             }
             ClientRequest::LeaseTimeToLive { id, keys } => {

@@ -45,6 +45,8 @@ pub struct Settings {
     pub window_bytes: usize,
     /// Whether the leader replicates the remaining time of leases.
     pub checkpoints: bool,
+    /// Whether a leader renews a lease that it knows before it has applied all committed entries.
+    pub renews_at_once: bool,
     /// The number of snapshot files to keep.
     pub snapshots_max: usize,
     /// The number of segments to keep.
@@ -96,6 +98,7 @@ impl Default for Settings {
             learner_max: 1,
             window_bytes: 1 << 20,
             checkpoints: false,
+            renews_at_once: true,
             snapshots_max: 2,
             segments_max: 2,
             txn_ops_max: 128,
