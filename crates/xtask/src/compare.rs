@@ -205,12 +205,16 @@ fn tools(options: &Options) -> Result<Tools, String> {
     Ok(Tools { quorate, tonic_load, certificates })
 }
 
+/// The build profile of the example programs. It optimises the tonic client, as applications in production are
+/// optimised.
+const LOAD: &str = "load";
+
 /// Builds an example program of the tests package: the tonic client or the certificate generator.
 fn example(name: &str) -> Result<PathBuf, String> {
     say(&format!("compare: building {name}"));
-    let args = ["build", "--profile", "blackbox", "--package", "quorate-tests", "--example", name];
+    let args = ["build", "--profile", LOAD, "--package", "quorate-tests", "--example", name];
     status(cargo(&args).env("PROTOC", protoc::install()?))?;
-    Ok(target()?.join("blackbox").join("examples").join(name))
+    Ok(target()?.join(LOAD).join("examples").join(name))
 }
 
 /// Creates the certificates, and returns their directory.
