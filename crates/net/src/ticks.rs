@@ -1,8 +1,8 @@
 //! Ticks of tasks that check something periodically.
 //!
 //! An idle member does little besides such checks, and a wake-up costs more than a check. So the intervals that
-//! [`shared_ticks`] and [`shared_ticks_within`] return, and the deadlines that [`shared_deadline`] returns, are aligned
-//! to the start of the thread's runtime, and one wake-up of the thread serves several tasks.
+//! [`shared_ticks`] returns are aligned to the start of the thread's runtime, and one wake-up of the thread serves
+//! several tasks.
 //!
 //! tokio's timer wheel also wakes the thread at the last multiple of 64 ms since the start of the runtime that precedes
 //! the end of a longer timer, and likewise at multiples of 4096 ms. A timer that ends at such a multiple needs no
@@ -17,12 +17,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 /// The resolution of timers of 64 to 4095 ms in tokio's timer wheel, in milliseconds.
 const WHEEL_MILLIS: u128 = 64;
 
-/// [`shared_ticks`] rounds periods of more than 960 ms up to multiples of this number of milliseconds, so that their
-/// ticks coincide.
+/// Periods of at least this many milliseconds are multiples of it, so that their ticks coincide.
 const LONG_MILLIS: u128 = 1024;
-
-/// The binary logarithm of the maximum alignment of deadlines, in units of 64 ms (4096 ms).
-const ALIGNMENT_LOG_MAX: u32 = 6;
 
 thread_local! {
     /// The time at which the runtime of this thread started.
@@ -39,47 +35,12 @@ pub(crate) fn note_runtime_start(start: Instant) {
 /// multiple of the other. The first tick completes immediately. Missed ticks are skipped. A period of at least 64 ms is
 /// rounded up to a multiple of 64 ms, and a period of more than 960 ms to a multiple of 1024 ms.
 pub fn shared_ticks(period: Duration) -> Interval {
-    aligned_ticks(rounded(period))
-}
-
-/// Like [`shared_ticks`], but a period of at least 64 ms is rounded down to a multiple of 64 ms.
-pub fn shared_ticks_within(period: Duration) -> Interval {
-    aligned_ticks(rounded_down(period))
-}
-
-/// Returns the time, at or after `deadline`, at which a timer coincides with other shared timers of this thread. It is
-/// at most an eighth of `timeout` after the deadline. If `timeout` is less than 512 ms, returns the deadline.
-pub fn shared_deadline(deadline: Instant, timeout: Duration) -> Instant {
-    let Some(step) = alignment(timeout) else { return deadline };
-    let last = last_tick(start(), deadline, step);
-    if last == deadline { deadline } else { last + step }
-}
-
-fn aligned_ticks(period: Duration) -> Interval {
-    let mut ticks = interval_at(last_tick(start(), Instant::now(), period), period);
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let start = RUNTIME_START.get().unwrap_or_else(|| *START);
+    let period = rounded(period);
+    let mut ticks = interval_at(last_tick(start, Instant::now(), period), period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     ticks
-}
-
-fn start() -> Instant {
-    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    RUNTIME_START.get().unwrap_or_else(|| *START)
-}
-
-/// Returns the largest power of two times 64 ms that is at most an eighth of the timeout and at most 4096 ms. Returns
-/// `None` if that is less than 64 ms.
-fn alignment(timeout: Duration) -> Option<Duration> {
-    let steps = u64::try_from(timeout.as_millis() / 8 / WHEEL_MILLIS).unwrap_or(u64::MAX);
-    let log = steps.checked_ilog2()?.min(ALIGNMENT_LOG_MAX);
-    Some(Duration::from_millis(64 << log))
-}
-
-fn rounded_down(period: Duration) -> Duration {
-    let millis = period.as_millis() / WHEEL_MILLIS * WHEEL_MILLIS;
-    if millis == 0 {
-        return period;
-    }
-    u64::try_from(millis).map_or(period, Duration::from_millis)
 }
 
 fn rounded(period: Duration) -> Duration {
@@ -140,28 +101,5 @@ mod tests {
             assert_eq!(rounded(millis(period)), millis(expected));
         }
         assert_eq!(rounded(Duration::MAX), Duration::MAX);
-        for (period, expected) in [(10, 10), (64, 64), (127, 64), (1666, 1664)] {
-            assert_eq!(rounded_down(millis(period)), millis(expected));
-        }
-        assert_eq!(rounded_down(Duration::MAX), Duration::MAX);
-    }
-
-    #[test]
-    fn deadlines_are_extended_by_at_most_an_eighth_of_the_timeout() {
-        for (timeout, expected) in
-            [(500, None), (511, None), (512, Some(64)), (5000, Some(512)), (86_400_000, Some(4096))]
-        {
-            assert_eq!(alignment(millis(timeout)), expected.map(millis), "{timeout}");
-        }
-        assert_eq!(alignment(Duration::MAX), Some(millis(4096)));
-        note_runtime_start(Instant::now());
-        for wait in (1..20_000).step_by(7) {
-            let deadline = start() + millis(wait);
-            let shared = shared_deadline(deadline, millis(5000));
-            assert!(shared >= deadline && shared < deadline + millis(512), "{wait}");
-            assert_eq!((shared - start()).as_millis() % 512, 0, "{wait}");
-        }
-        let aligned = start() + millis(5120);
-        assert_eq!(shared_deadline(aligned, millis(5000)), aligned);
     }
 }

@@ -3,9 +3,8 @@
 //! A member opens both streams of every peer and reopens them after failures. It makes at most one attempt per
 //! [`REDIAL_INTERVAL`], plus a few faster attempts just after a stream has broken, and switches to the next URL after
 //! each failed attempt. All complete messages that are received in one read form a batch. A peer sends data at least
-//! twice per read timeout. If a peer is silent for a whole timeout, the stream is reopened at most an eighth of the
-//! timeout later. If a stream has broken and every URL refuses connections, the peer is reported to the consensus core
-//! as gone.
+//! three times per read timeout. If it is silent for a whole timeout, the stream is reopened. If a stream has broken
+//! and every URL refuses connections, the peer is reported to the consensus core as gone.
 //!
 //! # Not here
 //!
@@ -19,7 +18,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::{Request, StatusCode, header};
-use quorate_net::ticks::shared_deadline;
 use quorate_raft::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, Sleep};
@@ -185,8 +183,7 @@ struct Stream {
     decoder: Decoder,
     /// The error that ends the stream once the messages before it are delivered.
     error: Option<ReadError>,
-    silence: Pin<Box<Sleep>>,
-    read_timeout: Duration,
+    deadline: Pin<Box<Sleep>>,
 }
 
 impl Stream {
@@ -241,8 +238,7 @@ impl Stream {
             body,
             decoder: Decoder::new(kind, contact.id, local.id),
             error: None,
-            silence: Box::pin(tokio::time::sleep(local.read_timeout)),
-            read_timeout: local.read_timeout,
+            deadline: Box::pin(tokio::time::sleep(local.read_timeout)),
         })
     }
 
@@ -253,7 +249,7 @@ impl Stream {
         let mut bytes_before = 0;
         loop {
             let mut messages = Vec::new();
-            let deadline = Instant::now() + self.read_timeout;
+            let deadline = Instant::now() + local.read_timeout;
             let bytes = tokio::select! {
                 biased;
                 _ = reconnects.changed() => return ReadError::Reconnect,
@@ -310,13 +306,12 @@ impl Stream {
                 Poll::Pending => {
                     // The timer is reset only after it has expired, so at most once per timeout instead of once per
                     // batch.
-                    while self.silence.as_mut().poll(cx).is_ready() {
+                    while self.deadline.as_mut().poll(cx).is_ready() {
                         if Instant::now() >= deadline {
                             self.error = Some(ReadError::Silent);
                             return Poll::Ready(0);
                         }
-                        let end = shared_deadline(deadline, self.read_timeout);
-                        self.silence.as_mut().reset(end);
+                        self.deadline.as_mut().reset(deadline);
                     }
                     return Poll::Pending;
                 }

@@ -29,9 +29,8 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
 use parking_lot::Mutex;
 use quorate_net::listen::{DirectWriter, Written};
-use quorate_net::ticks::shared_ticks_within;
 use quorate_raft::Message;
-use tokio::time::Interval;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::body::BoxError;
 use crate::frame::{Encoder, StreamKind};
@@ -393,7 +392,9 @@ impl<O: Observer> StreamBody<O> {
         let encoder = Arc::new(Mutex::new(encoder));
         let direct = writer.map(|writer| DirectStream { writer, encoder: Arc::clone(&encoder) });
         let (attachment, replaced) = outgoing.attach(direct);
-        let link_heartbeat = shared_ticks_within(link_heartbeat);
+        let start = tokio::time::Instant::now() + link_heartbeat;
+        let mut link_heartbeat = tokio::time::interval_at(start, link_heartbeat);
+        link_heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let body = Self {
             outgoing: Arc::clone(outgoing),
             attachment,
