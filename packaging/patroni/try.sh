@@ -118,14 +118,15 @@ write_on() {
         sql 'insert into rows default values' >>writer.log 2>&1 || echo lost >>lost
     done
 }
+engine_url=http://127.0.0.1:${ports[10]}
 start_engine() {
-    local url="http://127.0.0.1:${ports[10]}" peer_url="http://127.0.0.1:${ports[11]}"
+    local peer_url="http://127.0.0.1:${ports[11]}"
     PGPASSWORD=of-postgres "$quorate" --name engine \
         --engine "postgres://postgres@127.0.0.1:${ports[8]},127.0.0.1:${ports[9]}/postgres?sslmode=disable" \
-        --listen-client-urls "$url" --advertise-client-urls "$url" \
+        --listen-client-urls "$engine_url" --advertise-client-urls "$engine_url" \
         --listen-peer-urls "$peer_url" --initial-advertise-peer-urls "$peer_url" >>engine.log 2>&1 &
 }
-engine() { "$quorate" ctl --endpoints "http://127.0.0.1:${ports[10]}" "$@"; }
+engine() { "$quorate" ctl --endpoints "$engine_url" "$@"; }
 # Puts a new key every tenth of a second. It appends the number of each acknowledged key to the file `acknowledged`.
 put_keys() {
     local number
@@ -209,7 +210,8 @@ undisturbed 'two nodes'
 
 start_engine
 until_it engine endpoint health
-engine watch keys/ --prefix >watched 2>>watch.log &
+# The function `engine` would run in a shell of its own, and the end of the script would stop only that shell.
+"$quorate" ctl --endpoints "$engine_url" watch keys/ --prefix >watched 2>>watch.log &
 : >acknowledged
 put_keys &
 puts_succeed

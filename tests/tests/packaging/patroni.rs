@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use quorate_tests::{Kind, Options, is_long, run_cluster_within, skipped};
+use quorate_tests::{Kind, Options, eventually, is_long, run_cluster_within, skipped};
 
 use crate::place::is_root;
 
@@ -46,6 +46,15 @@ fn copied(from: &[&Path], into: &Path) {
     let copied = Command::new("cp").arg("-rL").args(from).arg(into).status().unwrap();
     let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(into).status().unwrap();
     assert!(copied.success() && opened.success());
+}
+
+/// Returns the command lines of running processes that contain the path `programs`.
+fn command_lines_with(programs: &Path) -> Vec<String> {
+    let programs = programs.to_str().unwrap();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes
+        .filter_map(|process| std::fs::read_to_string(process.path().join("cmdline")).ok());
+    lines.filter(|line| line.contains(programs)).map(|line| line.replace('\0', " ")).collect()
 }
 
 async fn postgresql_stays_up_while_members_change(kind: Kind) {
@@ -104,6 +113,11 @@ async fn postgresql_stays_up_while_members_change(kind: Kind) {
     let last = if is_long() { "done: p0 on timeline 3" } else { "done: p1 on timeline 2" };
     assert!(stdout.contains(last), "{stdout}");
     assert_eq!(stdout.contains("m2 is Quorate: p0 on timeline 1, as before"), etcd.is_some());
+    // A put that was in progress ends on its own.
+    eventually("the end of all copied programs", async || {
+        command_lines_with(&programs).is_empty().then_some(())
+    })
+    .await;
 }
 
 #[test]
