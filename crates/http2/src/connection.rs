@@ -164,7 +164,7 @@ impl Connection {
         self.idle_frames /= 2;
     }
 
-    /// Returns the number of open streams.
+    /// Returns the number of open streams. A stream whose whole response is in the output is no longer open.
     #[must_use]
     pub fn stream_count(&self) -> usize {
         self.streams.len()

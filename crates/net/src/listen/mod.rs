@@ -217,10 +217,11 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
             let (services, limits) = (self.services.clone(), self.limits.clone());
             let (stop, alive) = (self.stop.clone(), self.alive.clone());
             let security = security.clone();
-            self.runtimes.deal().spawn(async move {
+            let (runtime, open) = self.runtimes.deal();
+            runtime.spawn(async move {
                 // An error on a connection affects only its peer.
                 drop(serve_arrived(arrived, security, services, limits, stop).await);
-                drop((permit, held, alive));
+                drop((permit, held, alive, open));
             });
         }
     }

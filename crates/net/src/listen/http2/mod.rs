@@ -45,6 +45,7 @@ use self::slots::{Slot, Work};
 pub(super) use self::until::{Ended, Until};
 use super::ping_floor::Rules;
 use super::{Http2Service, Served};
+use crate::runtime::set_stream_count;
 
 /// Maximum number of bytes that wait for the socket. The frame that reaches the limit may exceed it.
 pub(super) const OUTPUT_BYTES_MAX: usize = 256 << 10;
@@ -101,6 +102,8 @@ pub(super) struct Server<T, G: Http2Service> {
     free: Vec<u32>,
     /// Slots whose work has just started.
     started: Vec<u32>,
+    /// Whether a complete response may wait for the socket.
+    has_unwritten_answer: bool,
     /// The waker with which the timer and the signal to close wake the task.
     control: Arc<SlotWaker>,
     control_task: Waker,
@@ -171,6 +174,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             control,
             is_control_woken: true,
             slots: Vec::new(),
+            has_unwritten_answer: false,
             free: Vec::new(),
             fresh: None,
             waiting_for_room: VecDeque::new(),
@@ -405,6 +409,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         if is_blocked {
             return Poll::Pending;
         }
+        self.has_unwritten_answer = false;
         // The stream is flushed because TLS may buffer data itself.
         Pin::new(&mut self.io).poll_flush(cx)
     }
@@ -469,6 +474,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                     Poll::Pending => can_read = false,
                 }
             }
+            let unwritten = usize::from(self.has_unwritten_answer);
+            set_stream_count(self.connection.stream_count() + unwritten);
             let has_started = !self.started.is_empty();
             let mut started = std::mem::take(&mut self.started);
             for index in started.drain(..) {
@@ -477,6 +484,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             self.started = started;
             self.wake_for_room();
             self.poll_woken();
+            set_stream_count(0);
             if has_started && can_read && reads < READS_PER_TURN_MAX {
                 // More requests may have arrived. They are processed first, so that all responses are written together.
                 continue;
