@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::requests::member_info::MemberInfo;
 use crate::threads::accepted_compactions::AcceptedCompactions;
-use crate::threads::channels::{ApplierHandle, Done, DriverHandle, Input, Job, Order};
+use crate::threads::channels::{ApplierHandle, Done, DriverHandle, Input, Job, Order, ProcessedBy};
 use quorate_net::runtime::blocking;
 use quorate_peer::Peers;
 use quorate_requests::RequestError;
@@ -52,7 +52,7 @@ impl Administrator {
             _ = done.send(status);
             drop(place);
         });
-        self.driver.request(Input::AskStatus(done), false)?;
+        self.driver.request(Input::AskStatus(done), ProcessedBy::DriverThread)?;
         receiver.await.map_err(|_| RequestError::Stopped)
     }
 
@@ -73,7 +73,7 @@ impl Administrator {
         );
         let mut leadership = self.info.member_status().leadership();
         let _permit = self.take_task()?;
-        self.driver.request(Input::TransferLeadership(to), false)?;
+        self.driver.request(Input::TransferLeadership(to), ProcessedBy::DriverThread)?;
         let moved = leadership.wait_for(|now| now.leader == to).await;
         moved.map_err(|_| RequestError::Stopped)?;
         log::info!(

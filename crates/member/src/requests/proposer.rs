@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader};
 use quorate_core::request::{QuotaHeadroom, encode, no_space_alarm};
+use quorate_net::runtime::may_wait;
 use quorate_node::{Proposal, ProposalFailure};
 use quorate_peer::Peers;
 use quorate_raft::{ConfChange, Term};
@@ -29,7 +30,7 @@ use crate::requests::compaction_point;
 use crate::requests::member_info::MemberInfo;
 use crate::requests::slow_writes::{self, TracedWrites};
 use crate::requests::timeout::{Lead, TimedOut};
-use crate::threads::channels::{DriverHandle, Input};
+use crate::threads::channels::{DriverHandle, Input, ProcessedBy};
 use crate::threads::completion::{self, Waiting};
 use crate::threads::limit_notices::warn_of_full_store;
 use crate::threads::outcome::{AWAITING, Answer, Outcome};
@@ -144,7 +145,15 @@ impl Proposer {
         if let Some(kept) = kept {
             *kept = proposal.data.clone();
         }
-        if let Err(full) = self.driver.request(input(proposal, started), is_alone) {
+        let disk_wait = if is_alone { may_wait() } else { None };
+        let by = match disk_wait {
+            Some(_) => ProcessedBy::CallerWithSync,
+            None if is_alone => ProcessedBy::Caller,
+            None => ProcessedBy::DriverThread,
+        };
+        let requested = self.driver.request(input(proposal, started), by);
+        drop(disk_wait);
+        if let Err(full) = requested {
             drop(self.pending.take(request_id));
             return Err(full.into());
         }
@@ -193,7 +202,9 @@ impl Proposer {
             }
         };
         // If the driver is overloaded, these stages are not reported.
-        _ = self.driver.request(Input::AskStages { index, done: Box::new(done) }, false);
+        _ = self
+            .driver
+            .request(Input::AskStages { index, done: Box::new(done) }, ProcessedBy::DriverThread);
     }
 
     /// Logs the steps of a slow write.
@@ -208,7 +219,9 @@ impl Proposer {
             Trace { id, operation, detail: &detail, started, steps: &steps }.log();
         };
         // If the driver is overloaded, these stages are not reported.
-        _ = self.driver.request(Input::AskStages { index, done: Box::new(done) }, false);
+        _ = self
+            .driver
+            .request(Input::AskStages { index, done: Box::new(done) }, ProcessedBy::DriverThread);
     }
 
     /// Proposes a membership change and waits until it takes effect or is refused, but at most for
@@ -221,7 +234,7 @@ impl Proposer {
                 .ok_or(RequestError::Stopped)?;
         self.pending.add(request_id, completer, change.context.len())?;
         let _withdrawal = Withdrawal { pending: &self.pending, request_id };
-        self.driver.request(Input::ProposeConfChange(change), false)?;
+        self.driver.request(Input::ProposeConfChange(change), ProcessedBy::DriverThread)?;
         match waiting.await {
             Some(Outcome::ConfChange(outcome)) => outcome.map_err(RequestError::Membership),
             Some(Outcome::ProposalFailed(failure)) => Err(proposal_error(failure)),

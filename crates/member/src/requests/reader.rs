@@ -21,7 +21,7 @@ use quorate_state::units::Millis;
 use quorate_state::watch::{HistoryFault, Hub};
 
 use crate::requests::member_info::MemberInfo;
-use crate::threads::channels::{DriverHandle, Input};
+use crate::threads::channels::{DriverHandle, Input, ProcessedBy};
 use crate::threads::completion;
 use crate::threads::fatal::FaultReports;
 use crate::threads::outcome::{AWAITING, Outcome};
@@ -108,7 +108,8 @@ impl Reader {
         let (completer, waiting) =
             completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
         let is_alone = self.admission.reads.used() == 1;
-        self.driver.request(Input::ReadBarrier(completer), is_alone)?;
+        let by = if is_alone { ProcessedBy::Caller } else { ProcessedBy::DriverThread };
+        self.driver.request(Input::ReadBarrier(completer), by)?;
         match waiting.await {
             Some(Outcome::Ready) => Ok(()),
             Some(Outcome::BarrierFailed(failure)) => {

@@ -41,7 +41,9 @@ use quorate_state::versions::Version;
 
 use crate::threads::accepted_compactions::AcceptedCompactions;
 use crate::threads::batch_queue::{ReceiveError, Receiver};
-use crate::threads::channels::{ApplierHandle, Done, DriverHandle, Input, Job, Order, RunInline};
+use crate::threads::channels::{
+    ApplierHandle, Done, DriverHandle, Input, Job, Order, ProcessedBy, RunInline,
+};
 use crate::threads::clock::Clock;
 use crate::threads::completion::{Completer, CompletionBatch};
 use crate::threads::fatal::FaultReports;
@@ -563,8 +565,11 @@ impl Carrier {
         let proposal =
             encode(header, alarm, usize::MAX).expect("an alarm is shorter than the size limit");
         // If the queue is full, this proposal is dropped. The next write that finds no space raises the alarm again.
-        let _raised =
-            self.neighbours.driver.request(Input::Propose(proposal, Instant::now()), false).is_ok();
+        let _raised = self
+            .neighbours
+            .driver
+            .request(Input::Propose(proposal, Instant::now()), ProcessedBy::DriverThread)
+            .is_ok();
     }
 }
 

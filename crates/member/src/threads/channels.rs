@@ -117,6 +117,23 @@ pub(crate) trait RunInline: Send + Sync {
     /// Processes queued inputs on the calling thread, without waiting for the disk. Returns false if the thread of the
     /// driver or applier has to process them.
     fn run_queued(&self) -> bool;
+
+    /// Like [`RunInline::run_queued`], but may also write and sync the log, if the sync is likely to be quick.
+    fn run_queued_and_sync(&self) -> bool {
+        self.run_queued()
+    }
+}
+
+/// Which thread should process a request. If the calling thread cannot run the driver, the driver's thread processes the
+/// request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProcessedBy {
+    /// The driver's thread, together with the other requests that are queued.
+    DriverThread,
+    /// The calling thread. Only for a request that is the only one of its kind (proposal or read barrier) in progress.
+    Caller,
+    /// Like `Caller`, but the thread may also write and sync the log.
+    CallerWithSync,
 }
 
 /// The driver or applier that other threads run inline. Until this is set, only the driver's or applier's own thread
@@ -129,10 +146,10 @@ impl Runner {
         assert!(self.0.set(runner).is_ok(), "a member has one driver and one applier");
     }
 
-    /// Processes queued items on the calling thread, or wakes the thread that receives them.
-    fn run_or_wake<T>(&self, items: &Sender<T>) {
+    /// Processes queued items on the calling thread with `run`, or wakes the thread that receives them.
+    fn run_or_wake<T>(&self, items: &Sender<T>, run: impl FnOnce(&dyn RunInline) -> bool) {
         let runner = self.0.get().and_then(Weak::upgrade);
-        if !runner.is_some_and(|runner| runner.run_queued()) {
+        if !runner.is_some_and(|runner| run(&*runner)) {
             items.wake();
         }
     }
@@ -175,7 +192,7 @@ impl ApplierHandle {
     /// Carries out the queued jobs on the calling thread if they are brief and no other thread runs the applier.
     /// Otherwise, the applier's thread carries them out.
     pub(crate) fn run_or_wake(&self) {
-        self.runner.run_or_wake(&self.jobs);
+        self.runner.run_or_wake(&self.jobs, |applier| applier.run_queued());
     }
 
     /// Wakes the applier's thread to carry out the queued jobs.
@@ -218,19 +235,17 @@ impl DriverHandle {
     }
 
     /// Sends a client's request, unless too many requests wait for the driver.
-    ///
-    /// The caller sets `is_alone` if no other request of the same kind (proposal or read barrier) is in progress. The
-    /// request is then processed on the calling thread. Concurrent requests are left to the driver's thread, which
-    /// processes them as one batch.
-    pub(crate) fn request(&self, input: Input, is_alone: bool) -> Result<(), Full> {
+    pub(crate) fn request(&self, input: Input, by: ProcessedBy) -> Result<(), Full> {
         if self.requests_queued.fetch_add(1, Ordering::Relaxed) >= REQUESTS_QUEUED_MAX {
             self.requests_queued.fetch_sub(1, Ordering::Relaxed);
             return Err(Full);
         }
-        if is_alone {
-            self.report_inline(input);
-        } else {
-            self.report(input);
+        match by {
+            ProcessedBy::DriverThread => self.report(input),
+            ProcessedBy::Caller => self.report_inline(input),
+            ProcessedBy::CallerWithSync => {
+                self.queue_and_run(input, |driver| driver.run_queued_and_sync());
+            }
         }
         Ok(())
     }
@@ -247,8 +262,12 @@ impl DriverHandle {
 
     /// Reports an event, and processes it on the calling thread if no other thread runs the driver.
     pub(crate) fn report_inline(&self, input: Input) {
+        self.queue_and_run(input, |driver| driver.run_queued());
+    }
+
+    fn queue_and_run(&self, input: Input, run: impl FnOnce(&dyn RunInline) -> bool) {
         if self.inputs.queue(input).is_ok() {
-            self.runner.run_or_wake(&self.inputs);
+            self.runner.run_or_wake(&self.inputs, run);
         }
     }
 }

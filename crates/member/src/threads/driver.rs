@@ -14,8 +14,10 @@
 //! the driver ([`ApplierHandle::run_or_wake`]). The driver's own thread does so only if there is no other voter:
 //! otherwise applying entries could delay the ticks on which elections and heartbeats depend.
 //!
-//! If this member is the only voter, the driver's thread writes the log between effects, because no peer has to be
-//! served during the write. When another voter joins, the log moves to its own thread and stays there.
+//! If this member is the only voter, the thread that runs the driver writes the log between effects, because no voter
+//! has to be served during the write. A connection thread then runs the driver only for the only proposal in progress,
+//! and only if it serves no other request at that time and the write is likely to be quick. When another voter joins, the log moves
+//! to its own thread and stays there.
 //!
 //! # Bounds
 //!
@@ -125,6 +127,7 @@ impl SharedDriver {
         let mut slot = self.driver.lock();
         let driver = slot.as_mut().expect("no thread has panicked while it ran the driver");
         run(driver);
+        driver.prepare_log();
         let deadline = (!driver.stopping).then(|| driver.next_deadline());
         let has_queued = std::mem::take(&mut driver.has_queued_entries);
         // If there are other voters, this thread does not run the applier, because even a page fault would delay its
@@ -138,12 +141,11 @@ impl SharedDriver {
         }
         deadline
     }
-}
 
-impl RunInline for SharedDriver {
-    fn run_queued(&self) -> bool {
+    /// Runs the driver on a thread other than its own, if `may_run` allows it and no other thread runs the driver.
+    fn run_inline(&self, may_run: impl FnOnce(&Driver) -> bool) -> bool {
         let Some(mut slot) = self.driver.try_lock() else { return false };
-        if !slot.as_ref().is_some_and(|driver| driver.may_run_inline()) {
+        if !slot.as_ref().is_some_and(|driver| may_run(driver)) {
             return false;
         }
         // The server aborts on a panic. If panics unwind instead, as in a test, the process may survive a panic of the
@@ -171,6 +173,16 @@ impl RunInline for SharedDriver {
     }
 }
 
+impl RunInline for SharedDriver {
+    fn run_queued(&self) -> bool {
+        self.run_inline(Driver::may_run_inline)
+    }
+
+    fn run_queued_and_sync(&self) -> bool {
+        self.run_inline(|driver| driver.may_run_inline() || driver.may_sync_inline())
+    }
+}
+
 /// The driver with its consensus machine and its log.
 pub(crate) struct Driver {
     consensus: Consensus<Waitlist>,
@@ -190,6 +202,8 @@ pub(crate) struct Driver {
     /// Whether entries were queued for the applier without waking its thread.
     has_queued_entries: bool,
     stages: WriteStages,
+    /// Whether there was a tick since log space was last prepared.
+    has_ticked: bool,
     /// The time at which the last inputs were received or the last sync ended.
     now: Instant,
     stopping: bool,
@@ -230,6 +244,7 @@ impl Driver {
             messages: Vec::new(),
             has_queued_entries: false,
             stages: WriteStages::default(),
+            has_ticked: false,
             now,
             stopping: false,
         }
@@ -275,7 +290,7 @@ impl Driver {
     fn tick(&mut self) {
         self.forget_withdrawn();
         self.consensus.handle(Event::Tick);
-        self.prepare_log();
+        self.has_ticked = true;
     }
 
     /// Returns the time by which the driver must run again.
@@ -289,10 +304,14 @@ impl Driver {
         self.ticks.are_deferred() && self.consensus.deferrable_ticks() == 0
     }
 
-    /// Returns whether a thread other than the driver's own may run the driver. While the driver writes the log itself,
-    /// no other thread may run it, because that thread would wait for the disk.
+    /// Returns whether a thread other than the driver's own may run the driver without waiting for the disk.
     const fn may_run_inline(&self) -> bool {
         matches!(self.log, Log::Thread(_)) && !self.stopping
+    }
+
+    /// Returns whether a thread other than the driver's own may run the driver if it may also wait for a quick sync.
+    fn may_sync_inline(&self) -> bool {
+        matches!(&self.log, Log::Here(writer) if writer.is_quick()) && !self.stopping
     }
 
     fn close(mut self: Box<Self>) {
@@ -344,8 +363,12 @@ impl Driver {
         }
     }
 
-    /// Prepares log space between batches, so that later writes do not wait for it.
+    /// Prepares log space after a tick, so that later writes do not wait for it. This can take longer than a sync, so only
+    /// the driver's own thread does it.
     fn prepare_log(&mut self) {
+        if !std::mem::take(&mut self.has_ticked) {
+            return;
+        }
         if let Log::Here(writer) = &mut self.log {
             let prepared = writer.prepare();
             self.value_or_stop(prepared);

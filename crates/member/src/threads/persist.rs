@@ -2,9 +2,12 @@
 //!
 //! If the cluster has other voters, the log has its own thread, so that a slow disk does not delay heartbeats and
 //! messages. All queued orders are appended together and share one sync, so a thousand clients need no more syncs than
-//! a single client. While this member is the only voter, it has no messages to send during a sync, so the driver writes
-//! the log. This saves two of the four wake-ups per write, and with them a tenth of the CPU time of a single client's
-//! put (measured).
+//! a single client.
+//!
+//! While this member is the only voter, no voter waits for its messages during a sync, so the thread that runs the
+//! driver writes the log. This is the driver's own thread or, if only one proposal is in progress and the recent syncs
+//! were quick ([`RecentSyncs`]), a connection thread that serves no other request at that time
+//! ([`may_wait`](quorate_net::runtime::may_wait)). Such a proposal wakes no other thread.
 //!
 //! # Not here
 //!
@@ -34,10 +37,48 @@ const IDLE: Duration = Duration::from_millis(5);
 /// Duration above which a sync is logged as a warning.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
 
+/// Decides from the recent syncs whether a connection thread may wait for the next sync.
+///
+/// If many entries share a sync, a wake-up costs little per entry, and a connection thread that waited for the disk
+/// would not receive the entries that could share the next sync. If a sync was slow, the next may be slow too.
+#[derive(Clone, Copy, Debug, Default)]
+struct RecentSyncs {
+    /// Rises by one with each quick sync of at most one entry, falls by [`Self::STEP_DOWN`] with each quick sync of
+    /// several entries, and is zero after a slow sync.
+    score: u8,
+}
+
+impl RecentSyncs {
+    /// Maximum duration of a quick sync.
+    const QUICK: Duration = Duration::from_millis(1);
+    const SCORE_MAX: u8 = 32;
+    /// The lowest score at which a connection thread may wait.
+    const SCORE_MIN: u8 = 16;
+    /// The amount by which a sync of several entries lowers the score.
+    const STEP_DOWN: u8 = 4;
+
+    fn note(&mut self, entry_count: usize, took: Duration) {
+        self.score = if took > Self::QUICK {
+            0
+        } else if entry_count > 1 {
+            self.score.saturating_sub(Self::STEP_DOWN)
+        } else {
+            (self.score + 1).min(Self::SCORE_MAX)
+        };
+    }
+
+    const fn are_quick(self) -> bool {
+        self.score >= Self::SCORE_MIN
+    }
+}
+
 /// Writes the log, updates its metrics and logs its events.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     log: Log,
+    /// The number of appended entries that are not synced.
+    unsynced_count: usize,
+    recent: RecentSyncs,
     metrics: Arc<Metrics>,
     /// Time spent on the log's files.
     times: Arc<FileTimes>,
@@ -45,11 +86,12 @@ pub(crate) struct LogWriter {
 
 impl LogWriter {
     pub(crate) const fn new(log: Log, metrics: Arc<Metrics>, times: Arc<FileTimes>) -> Self {
-        Self { log, metrics, times }
+        Self { log, unsynced_count: 0, recent: RecentSyncs { score: 0 }, metrics, times }
     }
 
     pub(crate) fn append(&mut self, persist: &Persist) -> Result<(), LogError> {
         let bytes = self.log.append(persist)?;
+        self.unsynced_count += persist.entries.len();
         self.metrics.disk.wal_write_bytes.add(i64::try_from(bytes).unwrap_or(i64::MAX));
         Ok(())
     }
@@ -61,7 +103,9 @@ impl LogWriter {
         }
         // Discard the time spent on earlier preallocation, because no request waited for it.
         self.times.take();
+        let began = Instant::now();
         let synced = self.log.sync()?;
+        self.recent.note(std::mem::take(&mut self.unsynced_count), began.elapsed());
         let Spent { writing, syncing } = self.times.take();
         self.metrics.disk.wal_write.observe(writing);
         // A zero duration means that no file was synced.
@@ -74,6 +118,11 @@ impl LogWriter {
         Ok(synced.map(log_sync))
     }
 
+    /// Returns whether the next sync is likely to be quick.
+    pub(crate) const fn is_quick(&self) -> bool {
+        self.recent.are_quick()
+    }
+
     /// Records that a snapshot of this member is on disk, and passes the resulting inputs to `report`.
     pub(crate) fn mark_snapshot(
         &mut self,
@@ -84,7 +133,9 @@ impl LogWriter {
         if let Some(token) = self.sync()? {
             report(Input::Persisted { token });
         }
+        let began = Instant::now();
         let marked = self.log.mark(mark)?;
+        self.recent.note(0, began.elapsed());
         if let Some(token) = marked.synced.map(log_sync) {
             report(Input::Persisted { token });
         }
@@ -217,5 +268,29 @@ fn serve(
         sync(&mut writer)?;
         // After most writes, enough space is still preallocated, so the thread sleeps until the next write.
         is_prepared = !writer.needs_preparation();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_thread_waits_only_after_many_quick_syncs_of_single_entries() {
+        let quick = Duration::from_micros(200);
+        let mut recent = RecentSyncs::default();
+        for _ in 0..RecentSyncs::SCORE_MIN {
+            assert!(!recent.are_quick());
+            recent.note(1, quick);
+        }
+        assert!(recent.are_quick());
+        let after = |syncs: &[(usize, Duration)]| {
+            let mut recent = RecentSyncs { score: RecentSyncs::SCORE_MAX };
+            syncs.iter().for_each(|(entry_count, took)| recent.note(*entry_count, *took));
+            recent.are_quick()
+        };
+        assert!(after(&[(8, quick), (1, quick), (8, quick)]));
+        assert!(!after(&[(2, quick); 5]));
+        assert!(!after(&[(1, RecentSyncs::QUICK * 2)]));
     }
 }
