@@ -645,3 +645,6 @@ impl Driver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
