@@ -1,9 +1,9 @@
 //! The connection runtimes: single-threaded tokio runtimes over which the connections are distributed. A member has one
 //! for each processor.
 //!
-//! A new connection is given to the runtime with the fewest connections, unless its thread waits for the disk. The first runtime also accepts connections and
-//! runs the periodic tasks, so it is chosen last among equals. Therefore a single connection has a thread of its own if
-//! there are several runtimes. That thread may wait for the disk ([`may_wait`]).
+//! A new connection is given to the runtime with the fewest connections, unless its thread waits for the disk. The first
+//! runtime also accepts connections and runs the periodic tasks, so it is chosen last among equals. Therefore a single
+//! connection has a thread of its own if there are several runtimes. That thread may wait for the disk ([`may_wait`]).
 //!
 //! In measurements, a current-thread runtime used two thirds of the multi-threaded scheduler's CPU time per call. A
 //! current-thread runtime has no work stealing, which matters little because every task is short. Each runtime runs a

@@ -16,8 +16,8 @@
 //!
 //! If this member is the only voter, the thread that runs the driver writes the log between effects, because no voter
 //! has to be served during the write. A connection thread then runs the driver only for the only proposal in progress,
-//! and only if it serves no other request at that time and the write is likely to be quick. When another voter joins, the log moves
-//! to its own thread and stays there.
+//! and only if it serves no other request at that time and the write is likely to be quick. When another voter joins,
+//! the log moves to its own thread and stays there.
 //!
 //! # Bounds
 //!

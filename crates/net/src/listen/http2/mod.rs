@@ -103,7 +103,7 @@ pub(super) struct Server<T, G: Http2Service> {
     /// Slots whose work has just started.
     started: Vec<u32>,
     /// Whether a complete response may wait for the socket.
-    has_unwritten_answer: bool,
+    has_unwritten_response: bool,
     /// The waker with which the timer and the signal to close wake the task.
     control: Arc<SlotWaker>,
     control_task: Waker,
@@ -174,7 +174,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             control,
             is_control_woken: true,
             slots: Vec::new(),
-            has_unwritten_answer: false,
+            has_unwritten_response: false,
             free: Vec::new(),
             fresh: None,
             waiting_for_room: VecDeque::new(),
@@ -409,7 +409,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         if is_blocked {
             return Poll::Pending;
         }
-        self.has_unwritten_answer = false;
+        self.has_unwritten_response = false;
         // The stream is flushed because TLS may buffer data itself.
         Pin::new(&mut self.io).poll_flush(cx)
     }
@@ -474,7 +474,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                     Poll::Pending => can_read = false,
                 }
             }
-            let unwritten = usize::from(self.has_unwritten_answer);
+            let unwritten = usize::from(self.has_unwritten_response);
             set_stream_count(self.connection.stream_count() + unwritten);
             let has_started = !self.started.is_empty();
             let mut started = std::mem::take(&mut self.started);

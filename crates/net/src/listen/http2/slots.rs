@@ -109,7 +109,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         slot.waker.reset();
         let stream = slot.stream;
         if let Step::Done = self.step(index) {
-            self.has_unwritten_answer = true;
+            self.has_unwritten_response = true;
             self.vacate(index);
             return;
         }
