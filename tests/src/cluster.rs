@@ -172,20 +172,20 @@ impl Cluster {
         status
     }
 
-    /// Suspends a member's process (`SIGSTOP`).
-    pub fn pause(&mut self, member: usize) {
+    /// Pauses a member's process, and waits until none of its threads runs.
+    pub async fn pause(&mut self, member: usize) {
         let member = &mut self.members[member];
         assert_eq!(member.state, State::Running);
-        member.server.signal("STOP");
+        member.server.pause().await;
         member.state = State::Paused;
         member.paused = Some(Instant::now());
     }
 
-    /// Resumes a paused member (`SIGCONT`).
+    /// Resumes a paused member.
     pub fn resume(&mut self, member: usize) {
         let member = &mut self.members[member];
         assert_eq!(member.state, State::Paused);
-        member.server.signal("CONT");
+        member.server.resume();
         member.state = State::Running;
         let pause = member.paused.take().map_or(Duration::ZERO, |since| since.elapsed());
         member.longest_pause = member.longest_pause.max(pause);

@@ -59,6 +59,7 @@ mod random;
 mod raw_http2;
 mod requests;
 mod server;
+mod signal;
 mod terminal;
 mod tunnel;
 mod watch;
@@ -89,6 +90,7 @@ pub use requests::{
     put_leased, put_op, range, txn, txn_when, watch_key, watch_prefix, write_op,
 };
 pub use server::{Exit, Options, Server};
+pub use signal::{pause_process, resume_process, send_signal};
 pub use terminal::Terminal;
 pub use tunnel::{Tunnel, Visitor};
 pub use watch::Watch;

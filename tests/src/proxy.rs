@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use tempfile::TempDir;
 
 use crate::ports::Port;
+use crate::signal::{pause_process, resume_process, send_signal};
 use crate::{Client, Kind, Response, eventually, eventually_within, http};
 
 /// Maximum time in which a proxy must reach a member.
@@ -114,11 +115,19 @@ impl Proxy {
         self.child.as_ref().map(Child::id).expect("the proxy is running")
     }
 
-    /// Sends a signal by name (`TERM`, `STOP`).
+    /// Sends a signal by name (`TERM`).
     pub fn signal(&self, name: &str) {
-        let pid = self.pid().to_string();
-        let status = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
-        assert!(status.success(), "kill -s {name} {pid}");
+        send_signal(self.pid(), name);
+    }
+
+    /// Pauses the process, and waits until none of its threads runs.
+    pub async fn pause(&self) {
+        pause_process(self.pid()).await;
+    }
+
+    /// Resumes the paused process.
+    pub fn resume(&self) {
+        resume_process(self.pid());
     }
 
     /// Waits until the process exits.

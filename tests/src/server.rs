@@ -14,8 +14,9 @@ use crate::guard::{Guard, is_guarded_suite};
 use crate::pki::Credentials;
 use crate::ports::Port;
 use crate::proxy::Proxy;
+use crate::signal::{pause_process, resume_process, send_signal};
 use crate::tunnel::Visitor;
-use crate::{Client, DEADLINE, Kind, Response, eventually, http};
+use crate::{Client, DEADLINE, Kind, Response, http};
 
 const READY: &str = "ready to serve client requests";
 const PAUSE: Duration = Duration::from_millis(5);
@@ -618,24 +619,17 @@ impl Server {
 
     /// Sends a signal by name (`TERM`, `INT`).
     pub fn signal(&self, name: &str) {
-        let pid = self.pid().to_string();
-        let status = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
-        assert!(status.success(), "kill -s {name} {pid}");
+        send_signal(self.pid(), name);
     }
 
-    /// Suspends the process (`SIGSTOP`), and waits until none of its threads runs.
-    pub async fn suspend(&self) {
-        self.signal("STOP");
-        let tasks = format!("/proc/{}/task", self.pid());
-        eventually("all threads of the server are stopped", async || {
-            let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
-                // A thread may have exited since the directory was read.
-                let stat = std::fs::read_to_string(task.unwrap().path().join("stat"));
-                stat.map_or(true, |stat| stat.contains(") T "))
-            };
-            std::fs::read_dir(&tasks).unwrap().all(is_stopped).then_some(())
-        })
-        .await;
+    /// Pauses the process, and waits until none of its threads runs.
+    pub async fn pause(&self) {
+        pause_process(self.pid()).await;
+    }
+
+    /// Resumes the paused process.
+    pub fn resume(&self) {
+        resume_process(self.pid());
     }
 
     /// Stops the server and waits until it exits.

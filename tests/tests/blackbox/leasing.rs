@@ -220,9 +220,9 @@ async fn responses_of_leasing_proxies_are_linearizable(kind: Kind) {
     let mut random = Random::by_chance();
     while start.elapsed() + Duration::from_secs(3) < end {
         let chosen = &proxies[usize::try_from(random.below(2)).unwrap()];
-        chosen.signal("STOP");
+        chosen.pause().await;
         tokio::time::sleep(random.millis_below(1500)).await;
-        chosen.signal("CONT");
+        chosen.resume();
         tokio::time::sleep(random.millis_below(1500)).await;
     }
     let mut operations = Operations::default();
@@ -270,7 +270,7 @@ async fn a_write_waits_at_most_one_lease_ttl_for_a_lost_or_paused_owner(kind: Ki
     own(&server, &of_gone, "a").await;
     assert_eq!(own(&server, &of_still, "b").await, text("1"));
     gone.kill();
-    still.signal("STOP");
+    still.pause().await;
     let start = Instant::now();
     let by_writer = writer.client();
     let timeout = Duration::from_secs(90);
@@ -285,7 +285,7 @@ async fn a_write_waits_at_most_one_lease_ttl_for_a_lost_or_paused_owner(kind: Ki
     };
     let answered = async {
         let waited = tokio::join!(write("a"), write("b"));
-        still.signal("CONT");
+        still.resume();
         waited
     };
     let (read, (a, b)) = tokio::join!(asked, answered);

@@ -3,7 +3,9 @@
 use std::process::{Child, Command, Stdio};
 
 use quorate_api::etcdserverpb::{LeaseLeasesRequest, RangeRequest};
-use quorate_tests::{Kind, Server, eventually, key, on_both_servers, prefix, refused, run_to_end};
+use quorate_tests::{
+    Kind, Server, eventually, key, on_both_servers, prefix, refused, run_to_end, send_signal,
+};
 use serde_json::Value;
 use tonic::Code;
 
@@ -32,8 +34,7 @@ impl Load {
 
     /// Interrupts the benchmark. Returns its report and whether it succeeded.
     async fn interrupt(mut self) -> (Value, bool) {
-        let pid = self.0.id().to_string();
-        assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
+        send_signal(self.0.id(), "INT");
         let ended = eventually("the tool exits", async || self.0.try_wait().unwrap()).await;
         let mut text = String::new();
         let pipe = self.0.stdout.as_mut().unwrap();

@@ -140,7 +140,7 @@ async fn a_slow_quorum_is_logged_as_a_stage_of_the_write(kind: Kind) {
     let client = cluster.client(leader);
     client.put(put("k", "before")).await.unwrap();
     for other in &others {
-        cluster.pause(*other);
+        cluster.pause(*other).await;
     }
     // On a busy machine, earlier writes may have been slow as well.
     let traced = |cluster: &Cluster| {

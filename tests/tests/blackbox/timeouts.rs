@@ -115,7 +115,7 @@ async fn peers_that_do_not_read_are_disconnected_after_the_write_timeout(kind: K
             .start()
             .await;
         let (leader, follower) = (cluster.leader().await, cluster.follower().await);
-        cluster.pause(follower);
+        cluster.pause(follower).await;
         let paused = Instant::now();
         let value = vec![b'v'; 1 << 20];
         let given_up = "(i/o timeout)";

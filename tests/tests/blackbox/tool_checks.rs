@@ -1,12 +1,12 @@
 //! The `make-mirror` and `check` commands of both command-line tools.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use quorate_api::etcdserverpb::request_op::Request;
 use quorate_api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, PutRequest, RequestOp, TxnRequest,
 };
-use quorate_tests::{Ctl, Kind, Server, Tool, eventually, with_both_tools};
+use quorate_tests::{Ctl, Kind, Server, Tool, eventually, send_signal, with_both_tools};
 
 with_both_tools! {
     a_mirror_follows_its_source,
@@ -151,8 +151,7 @@ async fn an_interrupted_check_perf_deletes_its_keys(kind: Kind, tool: Tool) {
         (server.client().revision().await > 100).then_some(())
     })
     .await;
-    let id = working.0.id().to_string();
-    assert!(Command::new("kill").args(["-s", "INT", &id]).status().unwrap().success());
+    send_signal(working.0.id(), "INT");
     let status = working.0.wait().unwrap();
     let output = std::io::read_to_string(working.0.stdout.take().unwrap()).unwrap();
     // The verdict depends on the machine.

@@ -6,7 +6,10 @@ use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 
 use quorate_api::etcdserverpb::{MoveLeaderRequest, RangeRequest};
-use quorate_tests::{Cluster, Ctl, Kind, Server, Tool, eventually, put, with_both_tools};
+use quorate_tests::{
+    Cluster, Ctl, Kind, Server, Tool, eventually, pause_process, put, resume_process,
+    with_both_tools,
+};
 
 with_both_tools! {
     alone:
@@ -69,12 +72,6 @@ impl Running {
 
     async fn ends(&mut self) -> ExitStatus {
         eventually("the tool exits", async || self.process.try_wait().unwrap()).await
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.process.id().to_string();
-        let sent = std::process::Command::new("kill").args(["-s", name, &pid]).status();
-        assert!(sent.unwrap().success());
     }
 }
 
@@ -194,13 +191,13 @@ async fn a_watch_that_resumes_after_a_compaction_is_cancelled(kind: Kind, tool: 
     let mut watch = Running::start(&ctl, &["watch", "k", "--rev=2"]);
     server.client().write("k", "1").await;
     watch.prints(3).await;
-    watch.signal("STOP");
+    pause_process(watch.process.id()).await;
     server.kill();
     server.start_again().await;
     server.client().write("k", "2").await;
     let revision = server.client().write("k", "3").await;
     server.client().compact_to(revision).await;
-    watch.signal("CONT");
+    resume_process(watch.process.id());
     let ended = watch.ends().await;
     assert_eq!(ended.code(), Some(5), "{:?}", watch.errors());
     assert_eq!(watch.output().len(), 3, "{:?}", watch.output());

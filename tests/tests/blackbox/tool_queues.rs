@@ -1,9 +1,9 @@
 //! The `lock` and `elect` commands of the command-line tools, which join the same queues as all other clients.
 
 use std::io::{BufRead as _, BufReader, Lines};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 
-use quorate_tests::{Ctl, Kind, Server, Tool, eventually, with_both_tools};
+use quorate_tests::{Ctl, Kind, Server, Tool, eventually, send_signal, with_both_tools};
 
 with_both_tools! {
     a_lock_held_by_ctl_passes_to_the_next_waiter_after_a_signal,
@@ -32,8 +32,7 @@ impl Working {
     }
 
     fn interrupt(&self) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", "INT", &id]).status().unwrap().success());
+        send_signal(self.child.id(), "INT");
     }
 
     /// Returns the exit code, and standard error without log lines.

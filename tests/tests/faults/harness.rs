@@ -30,7 +30,7 @@ async fn members_agree_after_kills_and_pauses(kind: Kind) {
     cluster.restart(leader).await;
     cluster.check_same_content().await;
 
-    cluster.pause(second);
+    cluster.pause(second).await;
     let third = cluster.leader_among(&cluster.running()).await;
     write(&everyone, "without the second leader").await;
     cluster.resume(second);

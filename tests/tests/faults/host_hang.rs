@@ -94,14 +94,14 @@ async fn check(fault: Fault, is_secured: bool) {
                 shims[leader].hold(Held::Everything);
                 bridge.set_link(leader, false);
             }
-            Fault::Suspension => servers[leader].suspend().await,
+            Fault::Suspension => servers[leader].pause().await,
         }
         let began = Instant::now();
         let others: Vec<usize> = (0..3).filter(|member| *member != leader).collect();
         let next = leader_among(&bridge, &others).await;
         lease.wait_for_end(&bridge.client(next)).await;
         if fault == Fault::Suspension {
-            servers[leader].signal("CONT");
+            servers[leader].resume();
         }
         tokio::time::sleep(AFTERWARDS).await;
         lease.check_renewals(fault, began);

@@ -21,7 +21,7 @@ async fn a_resumed_leader_does_not_serve_stale_reads(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..2 {
             let leader = ordeal.cluster.leader().await;
-            ordeal.cluster.pause(leader);
+            ordeal.cluster.pause(leader).await;
             let awake = ordeal.cluster.running();
             ordeal.cluster.leader_among(&awake).await;
             ordeal.progress().await;
@@ -40,7 +40,7 @@ async fn the_cluster_survives_a_suspended_follower(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..2 {
             let follower = ordeal.cluster.follower().await;
-            ordeal.cluster.pause(follower);
+            ordeal.cluster.pause(follower).await;
             ordeal.progress().await;
             ordeal.load.read_from(&ordeal.cluster, follower, &mut ordeal.random);
             ordeal.load.work(Duration::from_millis(1_000)).await;
@@ -55,7 +55,7 @@ async fn the_cluster_survives_a_suspension_of_all_members(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..2 {
             for member in 0..3 {
-                ordeal.cluster.pause(member);
+                ordeal.cluster.pause(member).await;
             }
             ordeal.load.work(Duration::from_millis(1_500)).await;
             for member in 0..3 {
@@ -81,7 +81,7 @@ async fn a_resumed_leader_does_not_expire_a_renewed_lease(kind: Kind) {
         for id in ids {
             cluster.client(leader).grant(id, LIFE).await;
         }
-        cluster.pause(leader);
+        cluster.pause(leader).await;
         let awake = cluster.running();
         let next = cluster.leader_among(&awake).await;
         let (client, sleeper) = (cluster.client(next), cluster.client(leader));

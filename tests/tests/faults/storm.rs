@@ -231,7 +231,7 @@ impl Storm {
                     self.cluster.kill(victim);
                 }
             }
-            Fault::Pause => self.cluster.pause(victim),
+            Fault::Pause => self.cluster.pause(victim).await,
             Fault::KillMany => {
                 for member in self.cluster.running() {
                     if member == victim || number >> member & 1 == 1 {

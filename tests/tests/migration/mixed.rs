@@ -231,7 +231,7 @@ impl Mixed {
         match absence {
             Absence::Killed => self.cluster.kill(target),
             Absence::Paused => {
-                self.cluster.pause(target);
+                self.cluster.pause(target).await;
                 // A leader keeps sending to a member that it considers healthy, and the data waits in the connections.
                 // A new leader probes the member first.
                 let mut others = self.directory.numbers();
