@@ -185,6 +185,7 @@ impl<R: WaitingReads> Consensus<R> {
     pub fn end_batch(&mut self) {
         self.flush_proposals();
         self.start_round();
+        self.node.end_batch();
     }
 
     /// Returns the next effect, if any.
@@ -293,6 +294,12 @@ impl<R: WaitingReads> Consensus<R> {
         self.node.defers_commit_notices()
     }
 
+    /// Returns whether this leader has pending reads and has asked only some of the voters to confirm the newest one.
+    #[must_use]
+    pub fn has_asked_few_to_confirm_reads(&self) -> bool {
+        self.node.has_asked_few_to_confirm_reads()
+    }
+
     /// Returns the last entry known to be committed.
     #[must_use]
     pub fn commit_index(&self) -> LogIndex {
@@ -376,13 +383,58 @@ mod tests {
         Consensus::new(node.unwrap(), LogIndex(0), 1_000)
     }
 
-    /// Polls all effects. The simulated disk completes every write immediately.
+    /// Polls all effects. The simulated disk completes every write immediately, and the readers of a round that has
+    /// passed continue.
     fn settle(consensus: &mut Consensus<Vec<u64>>) {
         while let Some(effect) = consensus.poll_effect() {
-            if let Effect::Persist(persist) = effect {
-                consensus.handle(Event::Persisted { token: persist.token });
+            match effect {
+                Effect::Persist(persist) => {
+                    consensus.handle(Event::Persisted { token: persist.token });
+                }
+                Effect::BarrierPassed { .. } => consensus.waiting_reads().clear(),
+                _ => {}
             }
         }
+    }
+
+    /// Reads that arrive during a round reach the node only after the round.
+    #[test]
+    fn a_read_that_arrives_during_a_late_round_makes_the_leader_ask_the_other_voters() {
+        let mut consensus = consensus(vec![1, 2, 3], vec![]);
+        consensus.start();
+        while consensus.status().hard_state.vote != 1 {
+            consensus.handle(Event::Tick);
+            settle(&mut consensus);
+        }
+        let term = consensus.status().hard_state.term;
+        let from = |id, kind| Message { from: id, term, ..Message::new(kind, 1) };
+        consensus.handle(Event::Received(vec![from(2, MessageKind::VoteResponse)]));
+        settle(&mut consensus);
+        let ack = Message { index: LogIndex(1), ..from(2, MessageKind::AppendResponse) };
+        consensus.handle(Event::Received(vec![ack]));
+        settle(&mut consensus);
+        // Starts a read at a given time, and returns the heartbeats that it causes.
+        let read = |consensus: &mut Consensus<Vec<u64>>, millis| {
+            consensus.note_time(Millis(millis));
+            consensus.next_readers().push(millis);
+            consensus.end_batch();
+            let effects = std::iter::from_fn(|| consensus.poll_effect());
+            let sent = effects.filter_map(|effect| match effect {
+                Effect::Send(sent) if sent.kind == MessageKind::Heartbeat => Some(sent),
+                _ => None,
+            });
+            sent.collect::<Vec<_>>()
+        };
+        let asked = |sent: &[Message]| sent.iter().map(|sent| sent.to).collect::<Vec<_>>();
+        let survey = read(&mut consensus, 100);
+        assert_eq!(asked(&survey), [2, 3]);
+        let context = survey[0].context.clone();
+        let answer = Message { context, ..from(2, MessageKind::HeartbeatResponse) };
+        consensus.handle(Event::Received(vec![answer]));
+        settle(&mut consensus);
+        assert_eq!(asked(&read(&mut consensus, 200)), [2]);
+        assert!(asked(&read(&mut consensus, 201)).is_empty());
+        assert_eq!(asked(&read(&mut consensus, 300)), [3]);
     }
 
     #[test]

@@ -41,6 +41,10 @@ pub const LOG_CUT_EVERY: u64 = 100;
 /// Number of ticks after which an unanswered read index request is repeated.
 pub const READ_INDEX_RETRY_TICKS: u64 = 5;
 
+/// Time in milliseconds after which a leader that has asked only some of the voters to confirm its reads asks the others
+/// too, at the end of the next batch of events.
+pub const READ_CONFIRMATION_MILLIS: u64 = 5;
+
 /// Maximum number of ticks that a follower may process together. Without input, other work that depends on ticks, such
 /// as the repetition of a read index request, is late by less than this many intervals.
 pub const DEFERRED_TICKS_MAX: u32 = 5;

@@ -114,6 +114,7 @@ pub struct Node {
     held_changes: VecDeque<HeldChange>,
     commit_notices: CommitNotices,
     confirmation: Confirmation,
+    slow_read: Option<confirming::SlowRead>,
     disk_watch: DiskWatch,
     full_disk_watch: FullDiskWatch,
     /// The voter to which this leader transfers leadership because its own disk is stalled.
@@ -174,6 +175,7 @@ impl Node {
                 max_inflight_count: limits::INFLIGHT_APPENDS_MAX,
                 pre_vote: config.pre_vote,
                 skip_repeated_acknowledgements: true,
+                asks_few_to_confirm_reads: true,
                 async_storage_writes: true,
                 applied: config.applied,
                 ..quorate_raft::Config::new(config.id, config.seed)
@@ -189,6 +191,7 @@ impl Node {
             held_changes: VecDeque::new(),
             commit_notices: CommitNotices::default(),
             confirmation: Confirmation::default(),
+            slow_read: None,
             disk_watch: DiskWatch::new(
                 config.fences_stalled_disk.then_some(u64::from(config.election_ticks)),
             ),
@@ -264,7 +267,10 @@ impl Node {
                 self.taking_snapshot = false;
             }
             Event::Unreachable(peer) => self.raft.report_unreachable(peer),
-            Event::Gone(peer) => self.handle_gone(peer),
+            Event::Gone(peer) => {
+                self.raft.ask_others_instead_of(peer);
+                self.handle_gone(peer);
+            }
             Event::SnapshotSent { to, outcome } => self.handle_snapshot_sent(to, outcome),
             Event::TransferLeadership(to) => self.raft.transfer_leader(to),
             Event::BackendSpace { is_short } => self.full_disk_watch.note(is_short),

@@ -4,6 +4,7 @@
 mod bounds;
 mod commit_notices;
 mod full_disk;
+mod read_confirmation;
 mod snapshots;
 mod stalls;
 mod transfers;

@@ -57,6 +57,11 @@ pub struct Config {
     /// already acknowledged the same entries to this leader. Such a response would contain no new information. etcd's
     /// followers always respond.
     pub skip_repeated_acknowledgements: bool,
+    /// Whether a leader asks only as many voters as it needs for a quorum to confirm a read. etcd's leaders always ask
+    /// all members. The caller then calls [`Node::ask_others_to_confirm_reads`] if a read is not confirmed in time.
+    ///
+    /// [`Node::ask_others_to_confirm_reads`]: crate::Node::ask_others_to_confirm_reads
+    pub asks_few_to_confirm_reads: bool,
     /// Whether separate storage threads write the log and apply the entries. They receive their work as messages.
     /// Otherwise the application writes and applies between [`Node::ready`](crate::Node::ready) and
     /// [`Node::advance`](crate::Node::advance).
@@ -90,6 +95,7 @@ impl Config {
             disable_conf_change_validation: false,
             step_down_on_removal: false,
             skip_repeated_acknowledgements: false,
+            asks_few_to_confirm_reads: false,
             async_storage_writes: false,
             applied: LogIndex::ZERO,
             seed,

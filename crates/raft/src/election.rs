@@ -151,6 +151,7 @@ impl<S: Storage> Raft<S> {
             // Abort a leadership transfer that has not succeeded within the election timeout.
             if self.role == Role::Leader {
                 self.transferee = NONE;
+                self.reads.forget_confirmers();
             }
         }
         if self.role == Role::Leader && self.heartbeat_elapsed >= self.config.heartbeat_tick {

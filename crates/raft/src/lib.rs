@@ -44,7 +44,7 @@
 //! | `read_index`, `transfer`, `membership` | further parts of the protocol, as methods of that state |
 //! | `log`, `unstable`, `storage` | the whole log; its unwritten end; its written part |
 //! | `tracker`, `progress`, `inflights` | the members; each member's replication progress; its unacknowledged appends |
-//! | `pending_reads` | the leader's pending reads |
+//! | `pending_reads`, `confirmers` | the leader's pending reads; the followers that it asks to confirm them |
 //! | [`quorum`], [`joint`], [`confchange`] | quorum decisions and membership changes |
 //! | `received` | messages grouped by the sender's role, with only the fields that each kind uses |
 //! | `message`, `entry`, `term`, `log_index`, `state` | plain data, with the fields and numbers of the wire protocol |
@@ -94,6 +94,7 @@
 //! * A transfer request that a follower has forwarded to a former leader is dropped instead of being forwarded again.
 //! * With [`Config::skip_repeated_acknowledgements`], a follower does not respond to an append that only raises the
 //!   commit index.
+//! * With [`Config::asks_few_to_confirm_reads`], a leader asks only as many followers as it needs to confirm a read.
 //!
 //! # Not here
 //!
@@ -112,6 +113,7 @@
 mod advance;
 pub mod confchange;
 mod config;
+mod confirmers;
 mod election;
 mod entry;
 mod error;

@@ -163,6 +163,32 @@ impl<S: Storage> Node<S> {
         assert_eq!(requested, Ok(()), "a read request is never refused");
     }
 
+    /// Returns the number of the oldest pending read, if this member is a leader that has asked only some of the voters
+    /// to confirm its newest read. The leader numbers all reads of its term.
+    #[must_use]
+    pub fn oldest_read_asked_of_few(&self) -> Option<u64> {
+        let reads = &self.raft.reads;
+        (!reads.asked_alone().is_empty()).then(|| reads.oldest())
+    }
+
+    /// Asks the other voters to confirm the pending reads, if only some of the voters were asked
+    /// ([`Config::asks_few_to_confirm_reads`](crate::Config::asks_few_to_confirm_reads)). The caller calls this if the
+    /// answers do not arrive in time.
+    pub fn ask_others_to_confirm_reads(&mut self) {
+        self.raft.ask_others_to_confirm_reads();
+    }
+
+    /// Does the same as [`Node::ask_others_to_confirm_reads`], but only if `id` is one of the voters that were asked. The
+    /// caller calls this if the connection to `id` has ended.
+    pub fn ask_others_instead_of(&mut self, id: MemberId) {
+        self.raft.ask_others_instead_of(id);
+    }
+
+    /// Makes the leader ask all voters to confirm its next read, because those that it has chosen are slow.
+    pub fn forget_confirmers(&mut self) {
+        self.raft.reads.forget_confirmers();
+    }
+
     /// Requests that the leader transfer leadership to `to`. A failure is not reported.
     pub fn transfer_leader(&mut self, to: MemberId) {
         let requested = self.raft.step_request(to, Term::ZERO, Request::TransferLeader);

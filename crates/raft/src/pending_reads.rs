@@ -7,11 +7,16 @@
 //! that number. The echo of the context acknowledges a read number just as an append response
 //! acknowledges an index, so the same quorum computation returns the number of confirmed reads.
 //! Echoes of numbers that were never sent, and of contexts of another length, are ignored.
+//!
+//! # Not here
+//!
+//! Which followers are asked (`confirmers`).
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
+use crate::confirmers::Confirmers;
 use crate::entry::MemberId;
 use crate::joint::JointConfig;
 use crate::log_index::LogIndex;
@@ -34,6 +39,9 @@ pub(crate) struct PendingReads {
     confirmed_count: u64,
     /// The number of the newest read that each member has confirmed.
     acknowledged: BTreeMap<MemberId, u64>,
+    confirmers: Confirmers,
+    /// The followers that were asked to confirm the newest read, if other voters were not asked.
+    asked_alone: Vec<MemberId>,
 }
 
 impl PendingReads {
@@ -54,16 +62,66 @@ impl PendingReads {
         Bytes::copy_from_slice(&self.newest().to_le_bytes())
     }
 
-    /// Records that a member has echoed a heartbeat's context. Returns `false` if no heartbeat of this leader can have
-    /// carried the context.
-    pub(crate) fn acknowledge(&mut self, from: MemberId, context: &[u8]) -> bool {
-        let Ok(number) = context.try_into().map(u64::from_le_bytes) else { return false };
+    /// Records that a member has echoed a heartbeat's context. Returns the number of the newest read that the echo
+    /// confirms, or `None` if no heartbeat of this leader can have carried the context.
+    pub(crate) fn acknowledge(&mut self, from: MemberId, context: &[u8]) -> Option<u64> {
+        let number = context.try_into().map(u64::from_le_bytes).ok()?;
         if number > self.newest() {
-            return false;
+            return None;
         }
         let acknowledged = self.acknowledged.entry(from).or_default();
         *acknowledged = number.max(*acknowledged);
-        true
+        Some(number)
+    }
+
+    /// Records an answer of a member for the choice of the followers to ask.
+    pub(crate) fn rank(
+        &mut self,
+        own: MemberId,
+        from: MemberId,
+        number: u64,
+        voters: &JointConfig,
+    ) {
+        self.confirmers.note_answer(own, from, number, voters);
+    }
+
+    /// Returns the followers to ask alone to confirm a read of the member `from`, or none if all voters must be asked.
+    pub(crate) fn choose_confirmers(
+        &mut self,
+        own: MemberId,
+        from: MemberId,
+        voters: &JointConfig,
+    ) -> Vec<MemberId> {
+        self.confirmers.choose(own, from, voters)
+    }
+
+    /// Forgets which followers to ask, so that all voters are asked to confirm the next read.
+    pub(crate) fn forget_confirmers(&mut self) {
+        self.confirmers.forget();
+    }
+
+    /// Records that only these followers were asked to confirm the newest read.
+    pub(crate) fn note_asked_alone(&mut self, followers: Vec<MemberId>) {
+        self.asked_alone = followers;
+    }
+
+    /// Records that all voters were asked to confirm all pending reads.
+    pub(crate) fn note_all_asked(&mut self) {
+        self.asked_alone.clear();
+        if !self.unconfirmed.is_empty() {
+            self.confirmers.note_all_asked(self.newest());
+        }
+    }
+
+    /// Returns the followers that were asked to confirm the newest read, if it is pending and other voters were not
+    /// asked. Otherwise returns none.
+    pub(crate) fn asked_alone(&self) -> &[MemberId] {
+        if self.unconfirmed.is_empty() { &[] } else { &self.asked_alone }
+    }
+
+    /// Returns the number of the oldest pending read.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.confirmed_count + 1
     }
 
     /// Removes and returns the next confirmed read, or returns `None` if all confirmed reads have been removed. A

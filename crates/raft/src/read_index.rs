@@ -5,7 +5,10 @@
 //! moment: in `Safe` mode after a quorum has responded to a later heartbeat, and in `LeaseBased` mode immediately,
 //! because of its lease. Followers forward requests to the leader.
 //!
-//! The module `pending_reads` numbers the reads and records their confirmations.
+//! The module `pending_reads` numbers the reads and records their confirmations. The module `confirmers` chooses the
+//! followers that are asked for them.
+
+use bytes::Bytes;
 
 use crate::config::ReadOnlyOption;
 use crate::entry::{EntryId, MemberId, NONE};
@@ -48,10 +51,59 @@ impl<S: Storage> Raft<S> {
             self.answer_read(request, commit);
             return;
         }
+        let from = request.from;
         self.reads.push(request, commit);
         let context = self.reads.heartbeat_context();
         self.reads.acknowledge(self.config.id, &context);
-        self.broadcast_heartbeat();
+        self.ask_to_confirm_read_of(from, context);
+    }
+
+    /// Asks followers to confirm all pending reads, the newest of which is a read of the member `from`.
+    fn ask_to_confirm_read_of(&mut self, from: MemberId, context: Bytes) {
+        let chosen = match self.config.asks_few_to_confirm_reads {
+            true => self.reads.choose_confirmers(self.config.id, from, &self.tracker.config.voters),
+            false => Vec::new(),
+        };
+        if chosen.is_empty() || self.next_voter(0, &chosen).is_none() {
+            self.broadcast_heartbeat();
+            return;
+        }
+        for follower in &chosen {
+            self.send_heartbeat(*follower, context.clone());
+        }
+        self.reads.note_asked_alone(chosen);
+    }
+
+    /// Asks the other voters to confirm the pending reads if only some of the voters were asked. The followers that
+    /// answer first are asked alone afterwards.
+    pub(crate) fn ask_others_to_confirm_reads(&mut self) {
+        let asked = self.reads.asked_alone().to_vec();
+        if asked.is_empty() {
+            return;
+        }
+        self.reads.forget_confirmers();
+        let (context, mut position) = (self.reads.heartbeat_context(), 0);
+        while let Some((at, voter)) = self.next_voter(position, &asked) {
+            self.send_heartbeat(voter, context.clone());
+            position = at + 1;
+        }
+        self.reads.note_all_asked();
+    }
+
+    /// Asks the other voters to confirm the pending reads if `id` was asked and some of the voters were not.
+    pub(crate) fn ask_others_instead_of(&mut self, id: MemberId) {
+        if self.reads.asked_alone().contains(&id) {
+            self.ask_others_to_confirm_reads();
+        }
+    }
+
+    /// Returns the first peer at `position` or later, in id order, that is a voter and not in `except`, with its
+    /// position.
+    fn next_voter(&self, position: usize, except: &[MemberId]) -> Option<(usize, MemberId)> {
+        let voters = &self.tracker.config.voters;
+        (position..)
+            .map_while(|at| Some((at, self.tracker.peer(at)?)))
+            .find(|(_, id)| voters.contains(*id) && !except.contains(id))
     }
 
     /// Processes the reads that arrived before an entry was committed in this term.
@@ -78,7 +130,7 @@ impl<S: Storage> Raft<S> {
         if self.config.read_only != ReadOnlyOption::Safe || context.is_empty() {
             return;
         }
-        if !self.reads.acknowledge(from, context) {
+        let Some(number) = self.reads.acknowledge(from, context) else {
             note!(
                 self,
                 Debug,
@@ -86,7 +138,8 @@ impl<S: Storage> Raft<S> {
                 self.config.id
             );
             return;
-        }
+        };
+        self.reads.rank(self.config.id, from, number, &self.tracker.config.voters);
         self.answer_confirmed_reads();
     }
 

@@ -15,6 +15,8 @@
 //! The followers' progress (`progress`), and snapshots for followers that are too far behind
 //! (`snapshot`).
 
+use bytes::Bytes;
+
 use crate::entry::{Entry, EntryId, MemberId, payload_bytes};
 use crate::error::StepError;
 use crate::log_index::LogIndex;
@@ -102,16 +104,19 @@ impl<S: Storage> Raft<S> {
         let mut position = 0;
         while let Some(peer) = self.tracker.peer(position) {
             position += 1;
-            let Some(progress) = self.tracker.progress.get_mut(&peer) else { continue };
-            // The commit index in a heartbeat is limited to the follower's acknowledged index,
-            // because the logs may differ beyond it.
-            let commit = progress.match_index.min(self.log.committed());
-            progress.record_sent_commit(commit);
-            let mut message = Message::new(MessageKind::Heartbeat, peer);
-            message.commit = commit;
-            message.context = context.clone();
-            self.send(message);
+            self.send_heartbeat(peer, context.clone());
         }
+        self.reads.note_all_asked();
+    }
+
+    /// Sends a heartbeat with the current context of the pending reads.
+    pub(crate) fn send_heartbeat(&mut self, to: MemberId, context: Bytes) {
+        let Some(progress) = self.tracker.progress.get_mut(&to) else { return };
+        // The commit index in a heartbeat is limited to the follower's acknowledged index, because the logs may differ
+        // beyond it.
+        let commit = progress.match_index.min(self.log.committed());
+        progress.record_sent_commit(commit);
+        self.send(Message { commit, context, ..Message::new(MessageKind::Heartbeat, to) });
     }
 
     pub(crate) fn handle_append_refused(&mut self, from: MemberId, refused: AppendRefused) {
@@ -275,6 +280,7 @@ impl<S: Storage> Raft<S> {
             "{:x} failed to send message to {from:x} because it is unreachable [{progress}]",
             self.config.id
         );
+        self.ask_others_instead_of(from);
     }
 }
 

@@ -14,6 +14,7 @@ pub const RARE_STATES: &[&str] = &[
     "a full disk ends a process",
     "a host hangs",
     "a host refuses connections while its process runs",
+    "a leader asks only some of the voters to confirm a read",
     "a leader confirms its leadership for a lease",
     "a leader defers its commit notices",
     "a leader's snapshot is installed",

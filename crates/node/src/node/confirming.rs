@@ -1,10 +1,22 @@
-//! The time up to which followers have confirmed this member's leadership.
+//! The time up to which followers have confirmed this member's leadership, and reads that wait too long for their
+//! confirmation.
 
 use super::Node;
+use crate::limits;
+
+/// The oldest read that only some of the voters were asked to confirm.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SlowRead {
+    /// The leader's number of the read.
+    number: u64,
+    /// The time at the end of the first batch of events after which the read was the oldest one, in milliseconds.
+    since: u64,
+}
 
 impl Node {
     /// Sets the current time, in milliseconds of a monotonic clock. Later heartbeats carry this time, and
-    /// [`Node::confirmed_at`] is computed from the responses.
+    /// [`Node::confirmed_at`] is computed from the responses. [`Node::end_batch`] decides by this time which reads are
+    /// late.
     pub fn note_time(&mut self, now_millis: u64) {
         self.confirmation.note_time(now_millis);
     }
@@ -29,5 +41,40 @@ impl Node {
     #[must_use]
     pub fn gives_way(&self) -> bool {
         self.raft.is_leader() && self.heir.is_some()
+    }
+
+    /// Returns whether this leader has pending reads and has asked only some of the voters to confirm the newest one.
+    #[must_use]
+    pub fn has_asked_few_to_confirm_reads(&self) -> bool {
+        self.raft.oldest_read_asked_of_few().is_some()
+    }
+
+    /// Ends a batch of events. The caller passes the current time to [`Node::note_time`] before the batch.
+    pub fn end_batch(&mut self) {
+        if !self.is_stopped {
+            self.hasten_reads();
+            self.settle();
+        }
+    }
+
+    /// Asks the other voters to confirm the pending reads if those that were asked have not confirmed the oldest read in
+    /// time. There is no timer: if nothing else happens, a read waits for the heartbeats of the next tick, which go to
+    /// all members.
+    fn hasten_reads(&mut self) {
+        let (now, pending) = (self.confirmation.now(), self.raft.oldest_read_asked_of_few());
+        if let Some(read) =
+            self.slow_read.take_if(|read| now >= read.since + limits::READ_CONFIRMATION_MILLIS)
+        {
+            if pending == Some(read.number) {
+                self.raft.ask_others_to_confirm_reads();
+            } else {
+                self.raft.forget_confirmers();
+            }
+            return;
+        }
+        self.slow_read = pending.map(|number| match &self.slow_read {
+            Some(read) if read.number == number => *read,
+            _ => SlowRead { number, since: now },
+        });
     }
 }

@@ -75,6 +75,8 @@ enum Work {
 pub(crate) struct Member {
     pub(crate) id: MemberId,
     pub(crate) node: Option<Node>,
+    /// The time in milliseconds, which advances with each event.
+    now: u64,
     pub(crate) disk: Disk,
     writes: VecDeque<Persist>,
     work: VecDeque<Work>,
@@ -95,6 +97,7 @@ impl Member {
         let mut member = Self {
             id,
             node: None,
+            now: 0,
             disk: Disk::default(),
             writes: VecDeque::new(),
             work: VecDeque::new(),
@@ -161,7 +164,10 @@ impl Member {
 
     pub(crate) fn handle(&mut self, event: Event) {
         if let Some(node) = &mut self.node {
+            self.now += 1;
+            node.note_time(self.now);
             node.handle(event);
+            node.end_batch();
             self.collect();
         }
     }

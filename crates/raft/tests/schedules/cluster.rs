@@ -133,6 +133,7 @@ impl Cluster {
             max_uncommitted_size: random.below(2) * 100,
             step_down_on_removal: random.below(100) < 50,
             async_storage_writes: random.below(100) < 50,
+            asks_few_to_confirm_reads: random.below(100) < 50,
             ..Config::new(1, 0)
         };
         let members = (1..=MEMBERS).map(|id| {

@@ -56,6 +56,11 @@ impl Process {
         self.handle_effects()
     }
 
+    /// Returns whether the leader has asked only some of the voters to confirm its newest read.
+    pub fn has_asked_few_to_confirm_reads(&self) -> bool {
+        self.consensus.has_asked_few_to_confirm_reads()
+    }
+
     /// Returns whether the leader defers its commit notices, so that [`Self::end_commit_interval`] must be called.
     pub const fn defers_commit_notices(&self) -> bool {
         self.consensus.defers_commit_notices()

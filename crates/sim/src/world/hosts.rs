@@ -605,6 +605,9 @@ impl World {
     pub(super) fn schedule(&mut self, at: usize) {
         let life = self.hosts[at].life;
         let Some(process) = self.hosts[at].process.as_deref() else { return };
+        if process.has_asked_few_to_confirm_reads() {
+            self.rare_states.note("a leader asks only some of the voters to confirm a read");
+        }
         if process.defers_commit_notices() && !self.hosts[at].has_commit_interval {
             self.rare_states.note("a leader defers its commit notices");
             self.hosts[at].has_commit_interval = true;
