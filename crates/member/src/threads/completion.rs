@@ -14,6 +14,12 @@
 //! * [`Waiting`] stays on the runtime thread that created it. All connection runtimes are single-threaded, so a task
 //!   cannot move to another thread. The thread-local [`AwaitingCell`] relies on this.
 //!
+//! # Deadlines
+//!
+//! A timer for each request would cost more than the rest of its wait. Therefore there is a single timer for each
+//! runtime, which is due at the earliest deadline that was known when it was set. Nearly all requests have the same
+//! timeout, so it is set at most once in that time, however many requests arrive.
+//!
 //! # Bound
 //!
 //! There is one slot per request in progress. `admission` bounds the number of requests.
@@ -28,14 +34,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant as TimerInstant;
 
-/// Interval at which deadlines are checked while a request waits. It determines the precision of request timeouts.
-const DEADLINE_SCAN: Duration = Duration::from_millis(50);
-
-/// Number of consecutive scans without a waiting request after which the scans stop, so that an idle member sleeps. The
-/// next request restarts the scan. The number is high enough for occasional requests to keep the scans running, because
-/// a restart costs a wake-up.
-const IDLE_SCANS_MAX: u32 = 20;
+/// Minimum time between two checks of the deadlines. It limits the cost of the checks, each of which looks at every
+/// slot, while many requests time out. A request times out at most this much after its deadline.
+const CHECK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Identifies one waiting request of one runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,8 +152,9 @@ struct Awaiting<A> {
     free: Vec<u32>,
     /// Copy of the generations in `slots`, which the core threads can read.
     generations: Vec<Generations>,
-    /// Number of consecutive scans that found no waiting request.
-    idle_scans: u32,
+    /// The time of the next check of the deadlines. No request has an earlier deadline, except for one that will be
+    /// checked late because of [`CHECK_PAUSE`]. `None` if no request has waited at the last check or since then.
+    check_at: Option<Instant>,
 }
 
 /// The waiting requests of one thread. The server keeps one cell for each runtime, in a thread-local.
@@ -176,27 +180,27 @@ pub(crate) async fn deliver<A: 'static>(awaiting: AwaitingKey<A>, queue: Arc<Com
             slots: Vec::new(),
             free: Vec::new(),
             generations: Vec::new(),
-            idle_scans: 0,
+            check_at: None,
         };
         *cell.0.borrow_mut() = Some(opened);
     });
-    let mut scan = tokio::time::interval(DEADLINE_SCAN);
-    scan.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (mut delivered, mut is_scanning) = (Vec::new(), true);
+    let mut timer = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
+    let mut delivered = Vec::new();
     loop {
+        let check_at = awaiting.with(|cell| cell.with(|awaiting| awaiting.check_at)).flatten();
+        if let Some(at) = check_at.map(TimerInstant::from_std)
+            && timer.deadline() != at
+        {
+            timer.as_mut().reset(at);
+        }
         tokio::select! {
             () = queue.arrived.notified() => {
                 std::mem::swap(&mut delivered, &mut *queue.outcomes.lock());
                 awaiting.with(|cell| cell.with(|awaiting| awaiting.deliver(&mut delivered)));
-                if !is_scanning {
-                    is_scanning = true;
-                    scan.reset();
-                }
             }
-            now = scan.tick(), if is_scanning => {
-                let goes_on =
-                    awaiting.with(|cell| cell.with(|awaiting| awaiting.scan(now.into_std())));
-                is_scanning = goes_on.unwrap_or_default();
+            () = timer.as_mut(), if check_at.is_some() => {
+                let now = TimerInstant::now().into_std();
+                awaiting.with(|cell| cell.with(|awaiting| awaiting.check_deadlines(now)));
             }
         }
     }
@@ -204,7 +208,9 @@ pub(crate) async fn deliver<A: 'static>(awaiting: AwaitingKey<A>, queue: Arc<Com
 
 impl<A> Awaiting<A> {
     fn take_slot(&mut self, deadline: Instant) -> Slot {
-        if std::mem::take(&mut self.idle_scans) == IDLE_SCANS_MAX {
+        if self.check_at.is_none_or(|at| deadline < at) {
+            self.check_at = Some(deadline);
+            // The delivery task sets its timer.
             self.queue.arrived.notify_one();
         }
         let state = SlotState::Waiting { waker: None, deadline };
@@ -239,29 +245,22 @@ impl<A> Awaiting<A> {
         }
     }
 
-    /// Expires requests whose deadline has passed. Returns whether another scan is needed.
-    fn scan(&mut self, now: Instant) -> bool {
-        if self.free.len() == self.slots.len() {
-            self.idle_scans = IDLE_SCANS_MAX.min(self.idle_scans + 1);
-        } else {
-            self.idle_scans = 0;
-            self.expire(now);
-        }
-        self.idle_scans < IDLE_SCANS_MAX
-    }
-
-    fn expire(&mut self, now: Instant) {
+    /// Expires requests whose deadline has passed, and determines the time of the next check.
+    fn check_deadlines(&mut self, now: Instant) {
+        let mut earliest = None;
         for (_, state) in &mut self.slots {
-            if let SlotState::Waiting { waker, deadline } = state
-                && *deadline <= now
-            {
-                let waker = waker.take();
-                *state = SlotState::Expired;
-                if let Some(waker) = waker {
-                    waker.wake();
-                }
+            let SlotState::Waiting { waker, deadline } = state else { continue };
+            if *deadline > now {
+                earliest = Some(earliest.map_or(*deadline, |at: Instant| at.min(*deadline)));
+                continue;
+            }
+            let waker = waker.take();
+            *state = SlotState::Expired;
+            if let Some(waker) = waker {
+                waker.wake();
             }
         }
+        self.check_at = earliest.map(|at| at.max(now + CHECK_PAUSE));
     }
 
     fn release(&mut self, slot: Slot) {
@@ -394,24 +393,61 @@ mod tests {
         });
     }
 
+    fn check_at() -> Option<Instant> {
+        AWAITING.with(|cell| cell.with(|open| open.check_at)).unwrap()
+    }
+
     #[test]
-    fn a_new_request_restarts_stopped_deadline_scans() {
+    fn the_timer_is_set_once_per_timeout_and_not_while_no_request_waits() {
         with_delivery(async {
             tokio::time::pause();
-            let idle_scans = || AWAITING.with(|cell| cell.with(|open| open.idle_scans)).unwrap();
             for _ in 0..3 {
-                let (_completer, waiting) = wait(&AWAITING, Instant::now()).unwrap();
-                assert_eq!(waiting.await, None);
-                // The paused clock advances during these sleeps. Since no request waits, the scans stop after the
-                // maximum number.
-                tokio::time::sleep(DEADLINE_SCAN * (IDLE_SCANS_MAX + 1)).await;
-                assert_eq!(idle_scans(), IDLE_SCANS_MAX);
-                tokio::time::sleep(Duration::from_secs(3600)).await;
-                assert_eq!(idle_scans(), IDLE_SCANS_MAX);
+                assert_eq!(check_at(), None);
+                let first = TimerInstant::now().into_std() + Duration::from_secs(7);
+                for millis in 0..100 {
+                    let deadline = first + Duration::from_millis(millis);
+                    let (completer, waiting) = wait(&AWAITING, deadline).unwrap();
+                    completer.send(1);
+                    assert_eq!(waiting.await, Some(1));
+                    assert_eq!(check_at(), Some(first));
+                }
+                // The paused clock advances during this sleep.
+                tokio::time::sleep(Duration::from_secs(8)).await;
             }
-            let (completer, waiting) = wait(&AWAITING, far()).unwrap();
-            completer.send(1);
-            assert_eq!(waiting.await, Some(1));
+        });
+    }
+
+    #[test]
+    fn each_wait_ends_at_its_own_deadline() {
+        with_delivery(async {
+            tokio::time::pause();
+            let start = TimerInstant::now();
+            let wait_for = async |secs| {
+                let deadline = start + Duration::from_secs(secs);
+                let (_completer, waiting) = wait(&AWAITING, deadline.into_std()).unwrap();
+                assert_eq!(waiting.await, None);
+                start.elapsed().as_secs()
+            };
+            let waited = tokio::join!(wait_for(9), wait_for(3), wait_for(6));
+            assert_eq!(waited, (9, 3, 6));
+        });
+    }
+
+    #[test]
+    fn deadlines_in_quick_succession_share_a_check() {
+        with_delivery(async {
+            tokio::time::pause();
+            let start = TimerInstant::now();
+            let deadlines = (0..100).map(|millis| start + Duration::from_millis(1_000 + millis));
+            let waits: Vec<_> =
+                deadlines.map(|at| wait(&AWAITING, at.into_std()).unwrap().1).collect();
+            let mut ends = std::collections::BTreeSet::new();
+            for waiting in waits {
+                assert_eq!(waiting.await, None);
+                ends.insert(start.elapsed().as_millis());
+            }
+            assert!(ends.len() <= 3, "{ends:?}");
+            assert!(ends.last().is_some_and(|last| *last <= 1_099 + CHECK_PAUSE.as_millis()));
         });
     }
 
