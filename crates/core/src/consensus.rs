@@ -195,6 +195,7 @@ impl<R: WaitingReads> Consensus<R> {
     pub fn poll_effect(&mut self) -> Option<Effect> {
         if std::mem::take(&mut self.barrier.is_over) {
             self.start_round();
+            self.node.end_batch();
         }
         loop {
             let effect = self.node.poll_effect()?;

@@ -8,8 +8,8 @@
 //!
 //! # The caller's duties
 //!
-//! 1. Pass the time to [`Node::note_time`] before each batch of events, and call [`Node::end_batch`] after it. Every
-//!    heartbeat interval, pass an [`Event::Tick`].
+//! 1. Pass the time to [`Node::note_time`] before each batch of requests and messages, and call [`Node::end_batch`]
+//!    after it. Every heartbeat interval, pass the time and then an [`Event::Tick`].
 //! 2. Execute every [`Effect::Persist`] in order, and report it with [`Event::Persisted`] once it
 //!    is durable. A single sync may make several of them durable.
 //! 3. Send every [`Effect::Send`] as soon as it is returned. A message that depends on durable data is returned only

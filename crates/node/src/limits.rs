@@ -41,8 +41,9 @@ pub const LOG_CUT_EVERY: u64 = 100;
 /// Number of ticks after which an unanswered read index request is repeated.
 pub const READ_INDEX_RETRY_TICKS: u64 = 5;
 
-/// Time in milliseconds after which a leader that has asked only some of the voters to confirm its reads asks the others
-/// too, at the end of the next batch of events.
+/// Time in milliseconds after which a leader that has asked only some of the voters to confirm a read asks the others
+/// too, at the end of the next batch of events. It is measured from the end of the batch after which the read was the
+/// oldest one.
 pub const READ_CONFIRMATION_MILLIS: u64 = 5;
 
 /// Maximum number of ticks that a follower may process together. Without input, other work that depends on ticks, such

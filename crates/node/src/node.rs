@@ -114,7 +114,7 @@ pub struct Node {
     held_changes: VecDeque<HeldChange>,
     commit_notices: CommitNotices,
     confirmation: Confirmation,
-    slow_read: Option<confirming::SlowRead>,
+    watched_read: Option<confirming::WatchedRead>,
     disk_watch: DiskWatch,
     full_disk_watch: FullDiskWatch,
     /// The voter to which this leader transfers leadership because its own disk is stalled.
@@ -191,7 +191,7 @@ impl Node {
             held_changes: VecDeque::new(),
             commit_notices: CommitNotices::default(),
             confirmation: Confirmation::default(),
-            slow_read: None,
+            watched_read: None,
             disk_watch: DiskWatch::new(
                 config.fences_stalled_disk.then_some(u64::from(config.election_ticks)),
             ),

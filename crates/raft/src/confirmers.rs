@@ -1,14 +1,13 @@
 //! Chooses the followers that a leader asks to confirm its reads.
 //!
 //! A leader of three voters needs the answer of only one follower to confirm a read. The answer of the other one costs
-//! two messages and the wake-ups of three threads for nothing.
+//! two messages and wakes threads of both members for nothing.
 //!
-//! If all voters are asked to confirm a read, the leader observes which of them answer first (a survey). The first ones
-//! that form a quorum with the leader are asked alone for later reads. A read that another member has forwarded is
-//! confirmed by that member, if it forms a quorum with the leader, because it has just shown that it is alive.
+//! While no followers are chosen, all voters are asked to confirm a read, and the leader observes which of them answer
+//! first (a survey). The first ones that form a quorum with the leader are then asked alone to confirm later reads.
 //!
-//! The caller must ask the other voters too if the chosen ones do not answer in time, and then forget the choice. It
-//! also forgets the choice from time to time, because another follower may have become faster.
+//! The caller must ask the other voters too if the chosen ones do not answer in time. It must forget the choice if the
+//! chosen ones were late or are unreachable, and from time to time, because another follower may have become faster.
 //!
 //! # Guarantees
 //!
@@ -28,26 +27,18 @@ pub(crate) struct Confirmers {
     survey: Option<Survey>,
 }
 
-/// The observation which voters answer first.
+/// The observation of which voters answer first.
 #[derive(Debug)]
 struct Survey {
-    /// The number of the newest read that all voters were asked to confirm.
+    /// The number of the newest read when the survey began. Only answers that confirm it count.
     number: u64,
     /// The voters that have answered, in the order of their answers.
     answered: Vec<MemberId>,
 }
 
 impl Confirmers {
-    /// Returns the followers to ask alone to confirm a read of the member `from`, or none if all voters must be asked.
-    pub(crate) fn choose(
-        &mut self,
-        own: MemberId,
-        from: MemberId,
-        voters: &JointConfig,
-    ) -> Vec<MemberId> {
-        if from != own && is_quorum(own, &[from], voters) {
-            return vec![from];
-        }
+    /// Returns the followers to ask alone, or none if all voters must be asked.
+    pub(crate) fn choose(&mut self, own: MemberId, voters: &JointConfig) -> Vec<MemberId> {
         if !is_quorum(own, &self.chosen, voters) {
             self.chosen.clear();
         }
@@ -58,6 +49,11 @@ impl Confirmers {
     pub(crate) fn forget(&mut self) {
         self.chosen.clear();
         self.survey = None;
+    }
+
+    /// Returns whether this follower is one of those to ask alone.
+    pub(crate) fn is_chosen(&self, id: MemberId) -> bool {
+        self.chosen.contains(&id)
     }
 
     /// Records that all voters were asked to confirm all reads up to `number`.
@@ -110,7 +106,7 @@ mod tests {
     /// Surveys all members, of which these answer in this order.
     fn surveyed(voters: &JointConfig, answering: &[MemberId]) -> Confirmers {
         let mut confirmers = Confirmers::default();
-        assert!(confirmers.choose(OWN, OWN, voters).is_empty());
+        assert!(confirmers.choose(OWN, voters).is_empty());
         confirmers.note_all_asked(7);
         for id in answering {
             confirmers.note_answer(OWN, *id, 7, voters);
@@ -131,7 +127,7 @@ mod tests {
         ] {
             let voters = voters(ids);
             let mut confirmers = surveyed(&voters, answering);
-            assert_eq!(confirmers.choose(OWN, OWN, &voters), chosen, "{ids:?} {answering:?}");
+            assert_eq!(confirmers.choose(OWN, &voters), chosen, "{ids:?} {answering:?}");
         }
     }
 
@@ -140,9 +136,9 @@ mod tests {
         let mut joint = voters(&[1, 2, 3]);
         joint.outgoing.0.extend([1, 4, 5]);
         let mut confirmers = surveyed(&joint, &[2, 3, 5]);
-        assert_eq!(confirmers.choose(OWN, OWN, &joint), [2, 3, 5]);
+        assert_eq!(confirmers.choose(OWN, &joint), [2, 3, 5]);
         let mut confirmers = surveyed(&voters(&[1, 2, 3]), &[2]);
-        assert!(confirmers.choose(OWN, OWN, &joint).is_empty(), "the configuration has changed");
+        assert!(confirmers.choose(OWN, &joint).is_empty(), "the configuration has changed");
     }
 
     #[test]
@@ -150,23 +146,10 @@ mod tests {
         let three = voters(&[1, 2, 3]);
         let mut confirmers = surveyed(&three, &[]);
         confirmers.note_answer(OWN, 2, 6, &three);
-        assert!(confirmers.choose(OWN, OWN, &three).is_empty());
+        assert!(confirmers.choose(OWN, &three).is_empty());
         // A further round does not begin a new survey while one is in progress.
         confirmers.note_all_asked(8);
         confirmers.note_answer(OWN, 3, 7, &three);
-        assert_eq!(confirmers.choose(OWN, OWN, &three), [3]);
-    }
-
-    #[test]
-    fn a_member_confirms_the_reads_that_it_has_forwarded_if_it_completes_a_quorum() {
-        let three = voters(&[1, 2, 3]);
-        let mut confirmers = surveyed(&three, &[2]);
-        assert_eq!(confirmers.choose(OWN, 3, &three), [3]);
-        // Member 9 is a learner.
-        assert_eq!(confirmers.choose(OWN, 9, &three), [2]);
-        let five = voters(&[1, 2, 3, 4, 5]);
-        assert_eq!(surveyed(&five, &[4, 2]).choose(OWN, 3, &five), [4, 2]);
-        confirmers.forget();
-        assert!(confirmers.choose(OWN, OWN, &three).is_empty());
+        assert_eq!(confirmers.choose(OWN, &three), [3]);
     }
 }

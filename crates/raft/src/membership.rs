@@ -59,7 +59,7 @@ impl<S: Storage> Raft<S> {
         }
         // Reads that waited only for members that have left are now confirmed.
         self.answer_confirmed_reads();
-        // The followers that were asked to confirm the other reads may no longer be voters.
+        // The followers that were asked to confirm the remaining reads may no longer be voters.
         self.ask_others_to_confirm_reads();
         if !self.tracker.config.voters.contains(self.transferee) {
             self.transferee = NONE;

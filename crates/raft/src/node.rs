@@ -164,7 +164,7 @@ impl<S: Storage> Node<S> {
     }
 
     /// Returns the number of the oldest pending read, if this member is a leader that has asked only some of the voters
-    /// to confirm its newest read. The leader numbers all reads of its term.
+    /// to confirm its newest read. A leader numbers all reads of its term, including those of other members.
     #[must_use]
     pub fn oldest_read_asked_of_few(&self) -> Option<u64> {
         let reads = &self.raft.reads;
@@ -178,8 +178,9 @@ impl<S: Storage> Node<S> {
         self.raft.ask_others_to_confirm_reads();
     }
 
-    /// Does the same as [`Node::ask_others_to_confirm_reads`], but only if `id` is one of the voters that were asked. The
-    /// caller calls this if the connection to `id` has ended.
+    /// Does the same as [`Node::ask_others_to_confirm_reads`], but only if `id` is one of the voters that were asked,
+    /// and stops preferring `id` for later reads. The caller calls this if the process of `id` has probably ended.
+    /// [`Node::report_unreachable`] includes it.
     pub fn ask_others_instead_of(&mut self, id: MemberId) {
         self.raft.ask_others_instead_of(id);
     }

@@ -40,7 +40,8 @@ pub(crate) struct PendingReads {
     /// The number of the newest read that each member has confirmed.
     acknowledged: BTreeMap<MemberId, u64>,
     confirmers: Confirmers,
-    /// The followers that were asked to confirm the newest read, if other voters were not asked.
+    /// The followers that were asked to confirm the newest read, if other voters were not asked. Irrelevant while no
+    /// read is pending.
     asked_alone: Vec<MemberId>,
 }
 
@@ -74,7 +75,7 @@ impl PendingReads {
         Some(number)
     }
 
-    /// Records an answer of a member for the choice of the followers to ask.
+    /// Records that a member has answered, for the choice of the followers that are asked alone.
     pub(crate) fn rank(
         &mut self,
         own: MemberId,
@@ -85,14 +86,18 @@ impl PendingReads {
         self.confirmers.note_answer(own, from, number, voters);
     }
 
-    /// Returns the followers to ask alone to confirm a read of the member `from`, or none if all voters must be asked.
+    /// Returns the followers to ask alone to confirm the newest read, or none if all voters must be asked.
     pub(crate) fn choose_confirmers(
         &mut self,
         own: MemberId,
-        from: MemberId,
         voters: &JointConfig,
     ) -> Vec<MemberId> {
-        self.confirmers.choose(own, from, voters)
+        self.confirmers.choose(own, voters)
+    }
+
+    /// Returns whether this follower would be asked alone to confirm the next read.
+    pub(crate) fn is_confirmer(&self, id: MemberId) -> bool {
+        self.confirmers.is_chosen(id)
     }
 
     /// Forgets which followers to ask, so that all voters are asked to confirm the next read.
@@ -103,6 +108,12 @@ impl PendingReads {
     /// Records that only these followers were asked to confirm the newest read.
     pub(crate) fn note_asked_alone(&mut self, followers: Vec<MemberId>) {
         self.asked_alone = followers;
+    }
+
+    /// Records that the voters that were not asked to confirm the newest read have now been asked too. This is no
+    /// survey, because the others were asked earlier.
+    pub(crate) fn note_others_asked(&mut self) {
+        self.asked_alone.clear();
     }
 
     /// Records that all voters were asked to confirm all pending reads.

@@ -51,17 +51,16 @@ impl<S: Storage> Raft<S> {
             self.answer_read(request, commit);
             return;
         }
-        let from = request.from;
         self.reads.push(request, commit);
         let context = self.reads.heartbeat_context();
         self.reads.acknowledge(self.config.id, &context);
-        self.ask_to_confirm_read_of(from, context);
+        self.ask_to_confirm_reads(context);
     }
 
-    /// Asks followers to confirm all pending reads, the newest of which is a read of the member `from`.
-    fn ask_to_confirm_read_of(&mut self, from: MemberId, context: Bytes) {
+    /// Asks followers to confirm all pending reads.
+    fn ask_to_confirm_reads(&mut self, context: Bytes) {
         let chosen = match self.config.asks_few_to_confirm_reads {
-            true => self.reads.choose_confirmers(self.config.id, from, &self.tracker.config.voters),
+            true => self.reads.choose_confirmers(self.config.id, &self.tracker.config.voters),
             false => Vec::new(),
         };
         if chosen.is_empty() || self.next_voter(0, &chosen).is_none() {
@@ -74,8 +73,8 @@ impl<S: Storage> Raft<S> {
         self.reads.note_asked_alone(chosen);
     }
 
-    /// Asks the other voters to confirm the pending reads if only some of the voters were asked. The followers that
-    /// answer first are asked alone afterwards.
+    /// Asks the other voters to confirm the pending reads if only some of the voters were asked. The next read is
+    /// followed by a survey.
     pub(crate) fn ask_others_to_confirm_reads(&mut self) {
         let asked = self.reads.asked_alone().to_vec();
         if asked.is_empty() {
@@ -87,11 +86,15 @@ impl<S: Storage> Raft<S> {
             self.send_heartbeat(voter, context.clone());
             position = at + 1;
         }
-        self.reads.note_all_asked();
+        self.reads.note_others_asked();
     }
 
-    /// Asks the other voters to confirm the pending reads if `id` was asked and some of the voters were not.
+    /// Asks the other voters to confirm the pending reads if `id` was asked and some of the voters were not. Also
+    /// forgets the choice if `id` would be asked alone to confirm the next read.
     pub(crate) fn ask_others_instead_of(&mut self, id: MemberId) {
+        if self.reads.is_confirmer(id) {
+            self.reads.forget_confirmers();
+        }
         if self.reads.asked_alone().contains(&id) {
             self.ask_others_to_confirm_reads();
         }

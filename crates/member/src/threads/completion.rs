@@ -16,9 +16,10 @@
 //!
 //! # Deadlines
 //!
-//! A timer for each request would cost more than the rest of its wait. Therefore there is a single timer for each
-//! runtime, which is due at the earliest deadline that was known when it was set. Nearly all requests have the same
-//! timeout, so it is set at most once in that time, however many requests arrive.
+//! A timer for each request would cost more than the rest of its wait. Therefore each runtime has a single timer, which
+//! is due at the earliest deadline that was known when it was set. Nearly all requests have the same timeout. While
+//! they are answered in time, the timer is set at most once in each such period, however many requests arrive. All
+//! timeouts are at least a second; a request with a shorter one would cause a check of its own.
 //!
 //! # Bound
 //!
@@ -36,8 +37,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant as TimerInstant;
 
-/// Minimum time between two checks of the deadlines. It limits the cost of the checks, each of which looks at every
-/// slot, while many requests time out. A request times out at most this much after its deadline.
+/// Minimum time between a check of the deadlines and the next one that results from it. Each check looks at every slot,
+/// so the pause limits their cost while many requests time out. A request may time out this much after its deadline.
 const CHECK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Identifies one waiting request of one runtime.
@@ -153,7 +154,8 @@ struct Awaiting<A> {
     /// Copy of the generations in `slots`, which the core threads can read.
     generations: Vec<Generations>,
     /// The time of the next check of the deadlines. No request has an earlier deadline, except for one that will be
-    /// checked late because of [`CHECK_PAUSE`]. `None` if no request has waited at the last check or since then.
+    /// checked late because of [`CHECK_PAUSE`]. `None` if no request was waiting at the last check and none has started
+    /// since.
     check_at: Option<Instant>,
 }
 

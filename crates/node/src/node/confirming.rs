@@ -4,9 +4,9 @@
 use super::Node;
 use crate::limits;
 
-/// The oldest read that only some of the voters were asked to confirm.
+/// The oldest pending read of a leader that has asked only some of the voters to confirm its newest read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SlowRead {
+pub(super) struct WatchedRead {
     /// The leader's number of the read.
     number: u64,
     /// The time at the end of the first batch of events after which the read was the oldest one, in milliseconds.
@@ -49,7 +49,8 @@ impl Node {
         self.raft.oldest_read_asked_of_few().is_some()
     }
 
-    /// Ends a batch of events. The caller passes the current time to [`Node::note_time`] before the batch.
+    /// Ends a batch of events, before which the caller has passed the current time to [`Node::note_time`]. Notices
+    /// reads that have not been confirmed in time.
     pub fn end_batch(&mut self) {
         if !self.is_stopped {
             self.hasten_reads();
@@ -57,24 +58,23 @@ impl Node {
         }
     }
 
-    /// Asks the other voters to confirm the pending reads if those that were asked have not confirmed the oldest read in
-    /// time. There is no timer: if nothing else happens, a read waits for the heartbeats of the next tick, which go to
-    /// all members.
+    /// Asks the other voters to confirm the pending reads if those that were asked have not confirmed the oldest read
+    /// in time. If they have confirmed it late, all voters are asked to confirm the next read. There is no timer: if
+    /// nothing else happens, a read waits for the heartbeats of the next tick, which go to all members.
     fn hasten_reads(&mut self) {
         let (now, pending) = (self.confirmation.now(), self.raft.oldest_read_asked_of_few());
         if let Some(read) =
-            self.slow_read.take_if(|read| now >= read.since + limits::READ_CONFIRMATION_MILLIS)
+            self.watched_read.take_if(|read| now >= read.since + limits::READ_CONFIRMATION_MILLIS)
         {
             if pending == Some(read.number) {
                 self.raft.ask_others_to_confirm_reads();
-            } else {
-                self.raft.forget_confirmers();
+                return;
             }
-            return;
+            self.raft.forget_confirmers();
         }
-        self.slow_read = pending.map(|number| match &self.slow_read {
+        self.watched_read = pending.map(|number| match &self.watched_read {
             Some(read) if read.number == number => *read,
-            _ => SlowRead { number, since: now },
+            _ => WatchedRead { number, since: now },
         });
     }
 }

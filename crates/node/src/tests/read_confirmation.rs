@@ -68,7 +68,8 @@ fn the_other_voters_are_asked_once_a_read_is_late_or_a_connection_has_ended() {
         event(&mut members);
         assert_eq!(asked(&mut members, 2), [3]);
         assert!(has_passed(&members, 2));
-        assert_eq!(read(&mut members, 3, 2), [3], "a follower that did not answer is replaced");
+        assert_eq!(read(&mut members, 3, 2), [2, 3]);
+        assert_eq!(read(&mut members, 4, 2), [3], "a follower that did not answer is replaced");
     }
 }
 
@@ -101,14 +102,43 @@ fn a_leader_of_two_asks_the_other_voter() {
 }
 
 #[test]
-fn a_follower_confirms_its_own_reads() {
+fn a_follower_whose_connection_has_ended_is_not_asked_alone() {
+    for event in [Event::Unreachable(2), Event::Gone(2)] {
+        let mut members = three();
+        read(&mut members, 1, NONE);
+        members[0].handle(event);
+        exchange_messages(&mut members);
+        assert_eq!(read(&mut members, 2, 2), [2, 3]);
+        assert!(has_passed(&members, 2));
+    }
+}
+
+/// The leader's choice also applies to the reads of other members, because the chosen follower may be much faster than
+/// the member that has forwarded a read.
+#[test]
+fn one_follower_confirms_the_reads_of_another_member() {
     let mut members = three();
     read(&mut members, 1, NONE);
     for round in 2..=4 {
         members[2].handle(Event::ReadBarrier { round });
-        assert_eq!(asked(&mut members, NONE), [3]);
+        assert_eq!(asked(&mut members, NONE), [2]);
         assert!(members[2].passed.iter().any(|(passed, _)| *passed == round));
     }
+}
+
+#[test]
+fn a_late_answer_to_an_earlier_question_does_not_win_the_survey() {
+    let mut members = three();
+    read(&mut members, 1, NONE);
+    members[0].handle(Event::ReadBarrier { round: 2 });
+    let late = std::mem::take(&mut members[0].sent);
+    end_batch(&mut members, 0);
+    end_batch(&mut members, limits::READ_CONFIRMATION_MILLIS);
+    members[1].handle(Event::Received(late));
+    exchange_messages(&mut members);
+    assert!(has_passed(&members, 2));
+    assert_eq!(read(&mut members, 3, 2), [2, 3]);
+    assert_eq!(read(&mut members, 4, NONE), [3]);
 }
 
 /// Makes the leader apply the removal of a member that the read of round 2 waits for.
