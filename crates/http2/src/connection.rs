@@ -34,6 +34,7 @@ pub use self::event::{Event, Violation};
 use self::limits::IDLE_FRAMES_MAX;
 pub use self::limits::Limits;
 use self::requests::{KnownHead, OpenBlock};
+use self::send::LastData;
 use self::streams::{IdHashing, Stream};
 use self::windows::{put_window_update, signed};
 use super::frame::{
@@ -54,6 +55,8 @@ pub struct Connection {
     limits: Limits,
     out: Vec<u8>,
     written: usize,
+    /// The last DATA frame in the output, while none of the output has been written since.
+    last_data: Option<LastData>,
     decoder: Decoder,
     encoder: Encoder,
     streams: HashMap<StreamId, Stream, IdHashing>,
@@ -107,6 +110,7 @@ impl Connection {
             limits,
             out,
             written: 0,
+            last_data: None,
             decoder: Decoder::default(),
             encoder: Encoder::default(),
             streams: HashMap::default(),
@@ -138,6 +142,7 @@ impl Connection {
     /// Removes the first `count` bytes of the output, which have been written.
     pub fn wrote(&mut self, count: usize) {
         self.written += count;
+        self.last_data = None;
         if self.written == self.out.len() {
             self.out.clear();
             self.written = 0;

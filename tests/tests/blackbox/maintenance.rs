@@ -488,7 +488,12 @@ type Fields = Vec<(&'static str, String)>;
 /// Returns the answers to Status, HashKV and Hash. The fields of etcd 3.5 are returned separately from the fields added
 /// in etcd 3.6 and later.
 async fn shown(client: &Client, last: i64) -> (Fields, Fields, u32) {
-    let status = status(client).await;
+    // The log's last entry may not be applied yet.
+    let status = eventually("all entries are applied", async || {
+        let status = status(client).await;
+        (status.raft_applied_index == status.raft_index).then_some(status)
+    })
+    .await;
     let header = status.header.unwrap();
     let own_id = header.member_id;
     let name = |error: &String| {
@@ -511,7 +516,6 @@ async fn shown(client: &Client, last: i64) -> (Fields, Fields, u32) {
         ("status.dbSizeInUse", (status.db_size_in_use > 0).to_string()),
         ("status.leader", (status.leader == own_id).to_string()),
         ("status.raftIndex", (status.raft_index > 0).to_string()),
-        ("status.raftAppliedIndex", (status.raft_applied_index == status.raft_index).to_string()),
         ("status.isLearner", status.is_learner.to_string()),
         ("status.errors", errors.join("; ")),
         ("hashKV.header", is_about(&kv.header.unwrap())),

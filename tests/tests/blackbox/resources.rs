@@ -27,6 +27,7 @@ on_quorate! {
     connections_from_one_address_are_limited,
     open_streams_end_at_once_when_the_member_stops,
     a_busy_keepalive_stream_ends_at_once_when_the_member_stops,
+    a_client_can_leave_thousands_of_small_responses_unread,
     an_active_range_stream_ends_when_the_member_stops,
     a_member_that_waits_for_a_quorum_stops_on_a_signal,
 }
@@ -227,6 +228,26 @@ async fn open_streams_end_at_once_when_the_member_stops(kind: Kind) {
         "{}",
         server.log()
     );
+}
+
+/// From version 0.4.16 on, h2 closes a connection on which many small DATA frames wait for the application.
+async fn a_client_can_leave_thousands_of_small_responses_unread(kind: Kind) {
+    const RESPONSES: u32 = 30_000;
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.grant(5, 60).await;
+    let requests = tokio_stream::iter(std::iter::repeat(pb::LeaseKeepAliveRequest { id: 5 }));
+    let answers = client.lease().lease_keep_alive(client.signed(requests)).await.unwrap();
+    let mut answers = answers.into_inner();
+    eventually("the renewals are counted", async || {
+        let renewed = server.metric("etcd_debugging_lease_renewed_total")?;
+        (renewed >= f64::from(RESPONSES)).then_some(())
+    })
+    .await;
+    for _ in 0..RESPONSES {
+        let answer = answers.message().await.unwrap().unwrap();
+        assert_eq!((answer.id, answer.ttl), (5, 60));
+    }
 }
 
 async fn a_busy_keepalive_stream_ends_at_once_when_the_member_stops(kind: Kind) {

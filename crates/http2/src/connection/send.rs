@@ -6,6 +6,15 @@ use super::windows::signed;
 use super::{Connection, StreamId};
 use crate::frame::{Code, HEADER_BYTES, Header, MAX_31_BITS, flag, kind};
 
+/// A DATA frame in the output that does not end its stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastData {
+    stream: StreamId,
+    /// The positions of the frame's first byte and of the byte after the frame.
+    start: usize,
+    end: usize,
+}
+
 impl Connection {
     /// Sends the head of a response.
     pub fn respond(&mut self, id: StreamId, status: StatusCode, headers: &HeaderMap, ends: bool) {
@@ -37,22 +46,37 @@ impl Connection {
     }
 
     /// Sends part of a response body. The part must not be longer than [`Connection::room`].
+    ///
+    /// Parts that are sent directly after each other share frames. Clients handle a few large frames faster than many
+    /// small ones, and h2 closes a connection on which many small frames wait for the application.
     pub fn data(&mut self, id: StreamId, mut data: &[u8], ends: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.send_window -= signed(data.len());
         self.send_window -= signed(data.len());
+        let (mut start, mut len) = match self.last_data {
+            Some(last) if last.stream == id && last.end == self.out.len() => {
+                (last.start, last.end - last.start - HEADER_BYTES)
+            }
+            _ => (self.begin_frame(), 0),
+        };
         loop {
-            let (now, rest) = data.split_at(data.len().min(self.client_frame_bytes));
-            let flags = if ends && rest.is_empty() { flag::END_STREAM } else { 0 };
-            Header { len: now.len(), kind: kind::DATA, flags, stream: id }.put(&mut self.out);
+            let room = self.client_frame_bytes.saturating_sub(len);
+            let (now, rest) = data.split_at(data.len().min(room));
             self.out.extend_from_slice(now);
+            len += now.len();
+            let flags = if ends && rest.is_empty() { flag::END_STREAM } else { 0 };
+            self.end_frame(start, Header { len, kind: kind::DATA, flags, stream: id });
             data = rest;
             if data.is_empty() {
                 break;
             }
+            (start, len) = (self.begin_frame(), 0);
         }
         if ends {
+            self.last_data = None;
             self.ended(id);
+        } else {
+            self.last_data = Some(LastData { stream: id, start, end: self.out.len() });
         }
     }
 
@@ -103,9 +127,19 @@ impl Connection {
         }
     }
 
-    fn begin_block(&mut self) -> usize {
+    /// Reserves the place of a frame header, and returns its position.
+    fn begin_frame(&mut self) -> usize {
         let start = self.out.len();
         self.out.extend_from_slice(&[0; HEADER_BYTES]);
+        start
+    }
+
+    fn end_frame(&mut self, start: usize, header: Header) {
+        self.out[start..start + HEADER_BYTES].copy_from_slice(&header.bytes());
+    }
+
+    fn begin_block(&mut self) -> usize {
+        let start = self.begin_frame();
         self.encoder.begin(&mut self.out);
         start
     }
@@ -117,7 +151,7 @@ impl Connection {
         if len <= self.client_frame_bytes {
             let header =
                 Header { len, kind: kind::HEADERS, flags: flag::END_HEADERS | ends, stream: id };
-            self.out[start..start + HEADER_BYTES].copy_from_slice(&header.bytes());
+            self.end_frame(start, header);
             return;
         }
         let block = self.out.split_off(start + HEADER_BYTES);

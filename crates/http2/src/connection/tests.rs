@@ -184,6 +184,48 @@ fn data_is_split_into_frames_that_the_client_accepts() {
 }
 
 #[test]
+fn parts_of_a_response_share_frames_until_they_are_written() {
+    let mut connection = open();
+    receive(&mut connection, &[request(1), request(3)].concat()).unwrap();
+    for part in [&b"a"[..], b"bc", b""] {
+        connection.data(1, part, false);
+    }
+    // Only the last frame of the output can grow.
+    connection.data(3, b"d", false);
+    connection.data(1, b"e", false);
+    connection.ping([1; 8]);
+    connection.data(1, b"f", false);
+    let frames = [
+        (DATA, 0, 1, b"abc".to_vec()),
+        (DATA, 0, 3, b"d".to_vec()),
+        (DATA, 0, 1, b"e".to_vec()),
+        (PING, 0, 0, vec![1; 8]),
+        (DATA, 0, 1, b"f".to_vec()),
+    ];
+    assert_eq!(sent(&mut connection), frames);
+
+    // A frame that is partly written does not change any more.
+    connection.data(1, b"gh", false);
+    let first = connection.output()[0];
+    connection.wrote(1);
+    connection.data(1, b"i", true);
+    let output = [&[first], connection.output()].concat();
+    let rest = [frame(DATA, 0, 1, b"gh"), frame(DATA, END_STREAM, 1, b"i")].concat();
+    assert!(output.starts_with(&rest), "{output:?}");
+    connection.wrote(output.len() - 1);
+
+    // The end of the response is set on the frame that holds the last part.
+    connection.data(3, &[7; 16_000], false);
+    connection.data(3, &[7; 1_000], false);
+    connection.data(3, b"", true);
+    let frames: Vec<_> = sent(&mut connection)
+        .into_iter()
+        .map(|(kind, flags, _, payload)| (kind, flags, payload.len()))
+        .collect();
+    assert_eq!(frames, [(DATA, 0, 16_384), (DATA, END_STREAM, 616), (RST_STREAM, 0, 4)]);
+}
+
+#[test]
 fn long_header_blocks_are_split_and_joined() {
     let mut connection = open();
     let bytes = [
