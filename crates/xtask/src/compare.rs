@@ -172,6 +172,20 @@ fn measure(section: Section, programs: &Programs, options: &Options) -> Result<V
     Ok(rows)
 }
 
+/// Runs the cases once on this program, without comparing anything. The failover of a cluster is omitted, because it
+/// kills its members.
+pub(crate) fn exercise(program: PathBuf) -> Outcome {
+    let mut options = Options::parse(&["--quick".to_owned(), "--noise".to_owned()])?;
+    let cases = names().into_iter().filter(|name| *name != "cluster-failover");
+    options.only = cases.map(str::to_owned).collect();
+    options.quorate = Some(program.clone());
+    let programs = Programs::new(program, None, tools(&options)?)?;
+    for section in Section::ALL {
+        measure(section, &programs, &options)?;
+    }
+    Ok(())
+}
+
 /// Returns the directories of the etcd versions to compare with.
 fn folders(options: &Options) -> Result<Vec<PathBuf>, String> {
     if !options.etcd.is_empty() {

@@ -18,6 +18,7 @@ mod sim;
 mod tally;
 mod test;
 mod tidy;
+mod train;
 mod workspace;
 
 use std::process::ExitCode;
@@ -55,6 +56,7 @@ usage: cargo xtask <command>
                         apply the defects of crates/sim/plants one at a time, and print the number of
                         seeds after which the simulator finds each (N minutes at most, 10 by default)
   generate              generate code from the .proto files
+  train                 write the profile that release builds are optimised with, from the cases of `compare`
   compare [ARGS]        compare the speed of the server and of Debian's etcd, and print the ratios
 ";
 
@@ -87,6 +89,7 @@ fn run(command: &str, args: &[String]) -> Outcome {
         "sim" => sim::run(args),
         "provision" => provision::run(args),
         "compare" => compare::run(args),
+        "train" => train::run(),
         "fuzz" => fuzz::run(args),
         "package" => package::run(args),
         "picture" => picture::run(args),

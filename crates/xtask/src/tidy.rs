@@ -14,6 +14,7 @@
 //! * The drawing in `ARCHITECTURE.md` contains every crate, and every name on the page is declared.
 //! * The simulator calls production code for the decisions of a member, and does not contain copies of this code.
 //! * The patch of every plant (`crates/sim/plants`) applies.
+//! * The profile that release builds are optimised with applies to the present dependencies and build settings.
 //! * The number of asserts in the crates that store a member's data or make its decisions does not fall.
 //! * The number of stilted sentences, and of headings that are sentences, does not rise.
 //! * Log and error messages that the documentation quotes occur in the sources.
@@ -41,7 +42,7 @@ mod tokens;
 mod unused;
 
 use crate::workspace::root;
-use crate::{Outcome, plants, say};
+use crate::{Outcome, plants, say, train};
 use architecture::check_architecture;
 use asserts::check_asserts;
 use bounds::check_bounds;
@@ -416,6 +417,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let mut complaints = check(&sources);
     check_asserts(&sources, &mut complaints);
     complaints.extend(plants::check(&root()));
+    complaints.extend(train::check(&root()));
     for complaint in &complaints {
         say(complaint);
     }

@@ -24,13 +24,15 @@ pub(super) fn refresh(root: &Path, copy: &Path) -> Outcome {
 fn write_if_different(from: &Path, to: &Path) -> Outcome {
     let failed = |error: std::io::Error| format!("{}: {error}", to.display());
     let wanted = std::fs::read(from).map_err(|error| format!("{}: {error}", from.display()))?;
-    if std::fs::read(to).is_ok_and(|there| there == wanted) {
+    if std::fs::read(to).is_ok_and(|present| present == wanted) {
         return Ok(());
     }
     if let Some(folder) = to.parent() {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    std::fs::write(to, wanted).map_err(failed)
+    // Copying also preserves whether a file is executable.
+    std::fs::copy(from, to).map_err(failed)?;
+    Ok(())
 }
 
 fn remove_others(copy: &Path, folder: &Path, names: &BTreeSet<PathBuf>) -> Outcome {

@@ -1,0 +1,148 @@
+//! `train` records how often the server executes each branch and each call, and writes the profile that release builds
+//! are optimised with (`profile/quorate.profdata`).
+//!
+//! An instrumented server runs the cases of `compare` once, with a fifth of their operations. The compiler does not
+//! optimise code that no case executes with the profile, so a new kind of request needs a case. The profile remains
+//! valid for functions that have not changed since, so it need not be written again with every change. Two runs write
+//! different profiles, which is why the profile is committed: packages must be reproducible.
+//!
+//! Names of functions in the profile contain hashes of the build settings and of all dependencies. If one of these
+//! changes, the profile no longer applies to any function. [`check`] reports this.
+//!
+//! # Not here
+//!
+//! Use of the profile: `profile/rustc`, which cargo calls instead of the compiler.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::workspace::{cargo, output, root, status, target};
+use crate::{Outcome, compare, say};
+
+/// The files of the profile: the counters, and the settings of the build that recorded them.
+const PROFILE: &str = "profile/quorate.profdata";
+const SETTINGS: &str = "profile/settings.sha256";
+
+/// The minimum number of counters of a function whose record is kept although the function was never executed.
+const KEPT_COUNTERS: usize = 16;
+
+/// Writes the profile.
+pub(crate) fn run() -> Outcome {
+    let merger = merger()?;
+    let folder = target()?.join("train");
+    let recorded = folder.join("recorded");
+    drop(std::fs::remove_dir_all(&recorded));
+    say("train: building the instrumented server");
+    let mut build = cargo(&["build", "--profile", "dist", "--package", "quorate"]);
+    status(build.arg("--target-dir").arg(&folder).env("QUORATE_TRAIN", &recorded))?;
+    compare::exercise(folder.join("dist").join("quorate"))?;
+    let (root, text) = (root(), folder.join("counters.txt"));
+    let merge = |args: &[&str], to: &Path, from: &Path| {
+        status(Command::new(&merger).arg("merge").args(args).arg("-o").arg(to).arg(from))
+    };
+    merge(&["--text"], &text, &recorded)?;
+    let counters = std::fs::read_to_string(&text).map_err(|error| failed(&text, &error))?;
+    std::fs::write(&text, without_small_unexecuted(&counters))
+        .map_err(|error| failed(&text, &error))?;
+    merge(&[], &root.join(PROFILE), &text)?;
+    let path = root.join(SETTINGS);
+    std::fs::write(&path, settings(&root)? + "\n").map_err(|error| failed(&path, &error))
+}
+
+/// Removes the records of functions that were never executed and have few counters, so that the profile stays small.
+/// The compiler optimises functions with a record of zeros for size, and functions without a record as usual.
+///
+/// The text is in the format that `llvm-profdata merge --text` writes: blank lines separate the records, and the first
+/// record follows lines that begin with a colon.
+fn without_small_unexecuted(text: &str) -> String {
+    let is_kept = |record: &&str| {
+        let counters = record.split_once("# Counter Values:\n").map_or("", |(_, rest)| rest);
+        let counters: Vec<_> = counters.lines().take_while(|line| !line.starts_with('#')).collect();
+        record.starts_with("# IR") // the header
+            || counters.len() >= KEPT_COUNTERS
+            || counters.iter().any(|count| *count != "0")
+    };
+    text.split("\n\n").filter(is_kept).flat_map(|record| [record, "\n\n"]).collect()
+}
+
+/// Returns a complaint if the profile does not apply to the present build settings.
+pub(crate) fn check(root: &Path) -> Option<String> {
+    let path = root.join(SETTINGS);
+    let recorded = std::fs::read_to_string(&path).map_err(|error| failed(&path, &error));
+    match recorded.and_then(|recorded| Ok(recorded.trim() == settings(root)?)) {
+        Ok(true) => None,
+        Ok(false) => Some(format!(
+            "{PROFILE}: the dependencies, the toolchain or the build profiles have changed, so the profile no longer \
+             applies; run `cargo xtask train`"
+        )),
+        Err(why) => Some(why),
+    }
+}
+
+/// Returns a digest of the files that determine the names of functions.
+fn settings(root: &Path) -> Result<String, String> {
+    let read = |name: &str| {
+        let path = root.join(name);
+        std::fs::read_to_string(&path).map_err(|error| failed(&path, &error))
+    };
+    let manifest = read("Cargo.toml")?;
+    let profiles = manifest.split_once("[profile.release]").map_or("", |(_, profiles)| profiles);
+    let text = [&read("Cargo.lock")?, &read("rust-toolchain.toml")?, profiles].concat();
+    Ok(Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+/// Returns the path of `llvm-profdata` of the pinned toolchain, and installs it if it is missing.
+fn merger() -> Result<PathBuf, String> {
+    let in_root = |program: &str, args: &[&str]| {
+        let mut command = Command::new(program);
+        command.current_dir(root()).args(args);
+        command
+    };
+    let system = output(&mut in_root("rustc", &["--print", "sysroot"]))?;
+    let version = output(&mut in_root("rustc", &["-vV"]))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.ok_or("rustc -vV does not print the host")?;
+    let library = PathBuf::from(system.trim()).join("lib").join("rustlib");
+    let program = library.join(host).join("bin").join("llvm-profdata");
+    if !program.is_file() {
+        status(&mut in_root("rustup", &["component", "add", "llvm-tools"]))?;
+    }
+    Ok(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(name: &str, counters: &[u64]) -> String {
+        let values: Vec<_> = counters.iter().map(u64::to_string).collect();
+        let (count, values) = (counters.len(), values.join("\n"));
+        format!(
+            "{name}\n# Func Hash:\n7\n# Num Counters:\n{count}\n# Counter Values:\n{values}\n\n"
+        )
+    }
+
+    #[test]
+    fn small_functions_that_were_never_executed_are_left_out_of_the_profile() {
+        let first = format!("# IR level Instrumentation Flag\n:ir\n{}", record("first", &[0]));
+        let executed = record("executed", &[0, 3]);
+        let large = record("large", &[0; KEPT_COUNTERS]);
+        let small = record("small", &[0; KEPT_COUNTERS - 1]);
+        let targets = record("targets", &[0]).replace("0\n\n", "0\n# Num Value Kinds:\n1\n\n");
+        let text = [&first[..], &small, &executed, &targets, &large].concat();
+        let kept = without_small_unexecuted(&text);
+        assert_eq!(kept.trim_end(), [&first[..], &executed, &large].concat().trim_end());
+    }
+
+    #[test]
+    fn a_missing_digest_of_the_build_settings_is_reported() {
+        let complaint = check(Path::new("/nonexistent")).unwrap();
+        assert!(complaint.contains("profile/settings.sha256"), "{complaint}");
+    }
+}
