@@ -178,9 +178,19 @@ struct Material {
 }
 
 impl Material {
-    /// Builds the server, and collects the test material that is configured or can be downloaded.
+    /// Builds the server, and collects the test material that is configured or can be downloaded. The build does not
+    /// wait for the downloads.
     fn prepare(required: &[&str], is_long: bool) -> Result<Self, String> {
-        status(&mut cargo(&["build", "--profile", "blackbox", "--package", "quorate"]))?;
+        std::thread::scope(|scope| {
+            let build = ["build", "--profile", "blackbox", "--package", "quorate"];
+            let built = scope.spawn(move || status(&mut cargo(&build)));
+            let material = Self::collect(required, is_long).inspect_err(|why| say(why));
+            built.join().map_err(|_| "the thread that builds the server panicked")??;
+            material
+        })
+    }
+
+    fn collect(required: &[&str], is_long: bool) -> Result<Self, String> {
         let protoc = protoc::install()?;
         let server = target()?.join("blackbox").join("quorate");
         let etcd = etcd(required.contains(&ETCD))?;
