@@ -55,7 +55,7 @@ pub struct Connection {
     limits: Limits,
     out: Vec<u8>,
     written: usize,
-    /// The last DATA frame in the output, while none of the output has been written since.
+    /// The last DATA frame in the output, if nothing has been written to the socket since the frame was added.
     last_data: Option<LastData>,
     decoder: Decoder,
     encoder: Encoder,
@@ -143,8 +143,10 @@ impl Connection {
     pub fn wrote(&mut self, count: usize) {
         self.written += count;
         self.last_data = None;
-        if self.written == self.out.len() {
-            self.out.clear();
+        // Written bytes are removed once they are half of the buffer, so that the buffer stays bounded although a slow
+        // client may never read all of it. Each removal moves at most as many bytes as it removes.
+        if self.written >= self.out.len() / 2 {
+            self.out.drain(..self.written);
             self.written = 0;
         }
     }

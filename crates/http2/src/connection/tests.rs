@@ -226,6 +226,28 @@ fn parts_of_a_response_share_frames_until_they_are_written() {
 }
 
 #[test]
+fn the_output_buffer_does_not_grow_while_a_slow_client_never_reads_all_of_it() {
+    let mut connection = open();
+    let settings = settings(&[(setting::INITIAL_WINDOW_SIZE, MAX_31_BITS)]);
+    let window = frame(WINDOW_UPDATE, 0, 0, &(MAX_31_BITS - WINDOW_DEFAULT).to_be_bytes());
+    receive(&mut connection, &[settings, window, request(1)].concat()).unwrap();
+    let part = [7; 16_000];
+    let framed = frame(DATA, 0, 1, &part);
+    connection.data(1, &part, false);
+    let mut expected = connection.output().to_vec();
+    for _ in 0..1000 {
+        connection.wrote(1);
+        expected.remove(0);
+        connection.data(1, &part, false);
+        expected.extend_from_slice(&framed);
+        assert!(connection.output() == expected, "the output is not the rest of the frames");
+        connection.wrote(framed.len() - 1);
+        expected.drain(..framed.len() - 1);
+    }
+    assert!(connection.buffer_capacity() < 16 * part.len(), "{}", connection.buffer_capacity());
+}
+
+#[test]
 fn long_header_blocks_are_split_and_joined() {
     let mut connection = open();
     let bytes = [

@@ -55,6 +55,8 @@ const READ_BYTES: usize = 64 << 10;
 const READS_PER_TURN_MAX: u32 = 4;
 /// Minimum capacity at which the thread keeps an empty output buffer for reuse.
 const BUFFER_KEPT_BYTES: usize = 4 << 10;
+/// Maximum capacity at which it does. Larger buffers, which only a client with very large frames causes, are freed.
+const BUFFER_KEPT_BYTES_MAX: usize = 4 * OUTPUT_BYTES_MAX;
 /// The interval at which the counts of idle frames and cancelled requests are halved.
 const FORGIVEN_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of output buffers that a thread keeps.
@@ -536,7 +538,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             let mut buffer = Vec::new();
             self.connection.swap_buffer(&mut buffer);
             SPARE.with_borrow_mut(|spare| {
-                if spare.len() < SPARE_COUNT_MAX {
+                if spare.len() < SPARE_COUNT_MAX && buffer.capacity() <= BUFFER_KEPT_BYTES_MAX {
                     spare.push(buffer);
                 }
             });
