@@ -9,8 +9,6 @@
 //! * Decoding an encoded batch returns an equal batch. Bytes that are not a valid batch are refused and
 //!   do not cause a panic.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use prost::Message;
 use quorate_api::record::{Fields, KeyValue};
@@ -234,14 +232,14 @@ impl Committed {
     }
 
     /// Returns the changes to keys, grouped by revision, as watchers receive them.
-    pub(crate) fn changes(&self) -> Vec<Arc<Changes>> {
+    pub(crate) fn changes(&self) -> Vec<Changes> {
         let same_revision = |a: &Record, b: &Record| a.at.revision.main == b.at.revision.main;
         self.records
             .chunk_by(same_revision)
             .map(|of_revision| {
                 let revision = of_revision[0].at.revision.main;
                 let events = of_revision.iter().map(|record| record.change(revision)).collect();
-                Arc::new(Changes { revision, events })
+                Changes { revision, events }
             })
             .collect()
     }

@@ -164,16 +164,15 @@ impl Replica {
         let changed: Vec<_> = batch.rows.iter().map(|row| row.change()).collect();
         changed.iter().for_each(|change| rows.apply(change));
         let compacted = rows.compacted_revision().map_err(EngineError::from)?;
-        let changes = batch.changes();
         let committed = CommittedBatch {
-            changes: &changes,
+            changes: batch.changes(),
             rows: &changed,
             tokens: &batch.tokens,
             revision: batch.last_revision,
             applied: (batch.index, batch.term.epoch),
         };
         let reveal = || self.tail.push(batch, compacted);
-        state.follow(&committed, rows, self.clock.now(), reveal)?;
+        state.follow(committed, rows, self.clock.now(), reveal)?;
         drop(content);
         self.reached.send_replace(batch.seq);
         Ok(())

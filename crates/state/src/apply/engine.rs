@@ -40,10 +40,10 @@ pub enum ResumedHistory {
 }
 
 /// A batch that the sequencer has committed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct CommittedBatch<'a> {
     /// The changes to keys, by revision.
-    pub changes: &'a [Arc<Changes>],
+    pub changes: Vec<Changes>,
     /// The changes to rows. The rows that the caller passes together with the batch already include these changes.
     pub rows: &'a [BatchChange<'a>],
     /// The tokens that the batch creates, each with its user.
@@ -82,7 +82,7 @@ impl State {
     /// Takes the changes to keys that were applied since the last call. The caller publishes them through a replica
     /// once they are committed.
     #[must_use]
-    pub fn take_changes(&mut self) -> Vec<Arc<Changes>> {
+    pub fn take_changes(&mut self) -> Vec<Changes> {
         std::mem::take(&mut self.unpublished)
     }
 
@@ -95,7 +95,7 @@ impl State {
     /// changes must become visible to readers. `now` is the time at which the lifetimes of new tokens begin.
     pub fn follow(
         &mut self,
-        batch: &CommittedBatch<'_>,
+        batch: CommittedBatch<'_>,
         rows: &Rows,
         now: Millis,
         reveal: impl FnOnce(),
@@ -123,10 +123,10 @@ impl State {
         if changed(&[Bucket::Auth, Bucket::AuthRoles, Bucket::AuthUsers]) {
             self.auth.follow(AuthView::load(rows)?.0, batch.rows);
         }
-        self.follow_leases(batch, rows, now);
+        self.follow_leases(&batch, rows, now);
         self.store.follow(batch.revision, rows.compacted_revision()?);
         self.applied = batch.applied;
-        self.unpublished.extend_from_slice(batch.changes);
+        self.unpublished.extend(batch.changes);
         self.publish_with(reveal);
         Ok(())
     }
@@ -283,7 +283,7 @@ mod tests {
             let revision = self.sequencer.store().current_revision();
             let tokens = std::mem::take(&mut self.tokens);
             let committed = CommittedBatch {
-                changes: &changes,
+                changes,
                 rows: &rows,
                 tokens: &tokens,
                 revision,
@@ -291,7 +291,7 @@ mod tests {
             };
             let mut is_revealed = false;
             let reveal = || is_revealed = true;
-            self.replica.follow(&committed, &self.rows, Millis(1), reveal).unwrap();
+            self.replica.follow(committed, &self.rows, Millis(1), reveal).unwrap();
             assert!(is_revealed);
         }
     }

@@ -50,8 +50,6 @@ mod txn;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use quorate_api::etcdserverpb as pb;
 
 pub use self::check::{
@@ -195,7 +193,7 @@ pub struct State {
     applied: (u64, u64),
     batch: Batch,
     /// Changes not yet delivered to watchers.
-    unpublished: Vec<Arc<Changes>>,
+    unpublished: Vec<Changes>,
     facts_changed: bool,
     published: PublishedState,
 }

@@ -1,6 +1,7 @@
 //! The changes made by one entry, in the form that watchers need.
 
 use quorate_api::record::KeyValue;
+use smallvec::SmallVec;
 
 use crate::schema::Revision;
 
@@ -41,8 +42,8 @@ pub struct Change {
 pub struct Changes {
     /// The main revision.
     pub revision: i64,
-    /// The changes. The list is never empty.
-    pub events: Vec<Change>,
+    /// The changes. The list is never empty. Most entries make one change, which is stored without an allocation.
+    pub events: SmallVec<[Change; 1]>,
 }
 
 /// A change read back from history. The change borrows its bytes, so a caller that keeps the change must copy the

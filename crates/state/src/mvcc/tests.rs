@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use quorate_api::record::{Fields, KeyValue};
 use quorate_storage::bolt::Options;
 use quorate_storage::disk::{Disk, RealDisk};
+use smallvec::SmallVec;
 
 use self::model::{Model, stored};
 use super::*;
@@ -219,7 +220,7 @@ impl Bed {
         assert_eq!(changes.is_some(), sub > 0);
         if let Some(changes) = changes {
             let view = self.view();
-            check_changes(std::slice::from_ref(&*changes), &self.model, main, &view);
+            check_changes(std::slice::from_ref(&changes), &self.model, main, &view);
         }
     }
 
@@ -383,7 +384,7 @@ fn changes_since(view: &View, from: i64, revisions_max: usize) -> Vec<Changes> {
             if found.len() == revisions_max {
                 return ControlFlow::Break(());
             }
-            found.push(Changes { revision: past.revision, events: Vec::new() });
+            found.push(Changes { revision: past.revision, events: SmallVec::new() });
         }
         let record = KeyValue::from_encoded(Bytes::copy_from_slice(past.record));
         assert_eq!(record.key(), past.key);

@@ -10,10 +10,10 @@
 //! write transaction cannot be rolled back.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use quorate_api::record::{Fields, KeyValue};
+use smallvec::SmallVec;
 
 use super::Store;
 use super::changes::{Change, ChangeKind, Changes, Previous};
@@ -32,7 +32,7 @@ use crate::schema::{RecordKey, Revision};
 pub struct WriteTxn<'a> {
     store: &'a mut Store,
     batch: &'a mut Batch,
-    events: Vec<Change>,
+    events: SmallVec<[Change; 1]>,
     done: Tally,
 }
 
@@ -56,7 +56,7 @@ pub struct Deleted {
 
 impl<'a> WriteTxn<'a> {
     pub(super) fn new(store: &'a mut Store, batch: &'a mut Batch) -> Self {
-        Self { store, batch, events: Vec::new(), done: Tally::default() }
+        Self { store, batch, events: SmallVec::new(), done: Tally::default() }
     }
 
     /// Returns the newest revision inside the transaction. After its first write, this is the
@@ -159,11 +159,11 @@ impl<'a> WriteTxn<'a> {
 
     /// Ends the transaction. Returns its changes, or `None` if it changed nothing.
     #[must_use]
-    pub fn finish(self) -> Option<Arc<Changes>> {
+    pub fn finish(self) -> Option<Changes> {
         self.store.tally.end_view(&self.done);
         let revision = self.revision();
         let events = self.events;
-        (!events.is_empty()).then(|| Arc::new(Changes { revision, events }))
+        (!events.is_empty()).then_some(Changes { revision, events })
     }
 
     fn delete(&mut self, key: &[u8], previous: Version) -> Deleted {

@@ -160,7 +160,7 @@ fn both_changes_of_a_key_in_one_entry_have_the_value_before_the_entry_as_previou
     bed.commit();
     let view = bed.view();
     let found = changes_since(&view, 3, 10);
-    for changes in [&*changes, &found[0]] {
+    for changes in [&changes, &found[0]] {
         let previous = changes.events.iter().map(|change| {
             view.previous_record(3, change).unwrap().map(|record| record.value().to_vec())
         });
