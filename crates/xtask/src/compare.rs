@@ -172,7 +172,7 @@ fn measure(section: Section, programs: &Programs, options: &Options) -> Result<V
     Ok(rows)
 }
 
-/// Runs the cases once on this program, without comparing anything. The failover of a cluster is omitted, because it
+/// Runs each case twice on this program, without comparing anything. The failover of a cluster is omitted, because it
 /// kills its members.
 pub(crate) fn exercise(program: PathBuf) -> Outcome {
     let mut options = Options::parse(&["--quick".to_owned(), "--noise".to_owned()])?;

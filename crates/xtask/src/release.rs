@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::workspace::{cargo, output, root, status, target};
-use crate::{Outcome, deny, dependencies, package, say};
+use crate::{Outcome, deny, dependencies, package, say, train};
 
 const USAGE: &str = "\
 usage: cargo xtask release prepare VERSION
@@ -52,7 +52,7 @@ fn prepare(version: &str) -> Outcome {
     // The lock file contains the versions of the workspace's packages, so it is updated as well.
     status(&mut cargo(&["update", "--workspace", "--offline"]))?;
     say(&format!(
-        "review the changelog, run `cargo xtask ci`, and commit this as `Release {version}`.\n\
+        "review the changelog, run `cargo xtask train` and `cargo xtask ci`, and commit this as `Release {version}`.\n\
          Then `cargo xtask release` builds the files to publish."
     ));
     Ok(())
@@ -66,6 +66,7 @@ fn make(args: &[String]) -> Outcome {
         None => target()?.join("release-files"),
     };
     check_unchanged()?;
+    train::check(&root()).map_or(Ok(()), Err)?;
     let version = env!("CARGO_PKG_VERSION");
     let changelog = root().join("CHANGELOG.md");
     let changelog = fs::read_to_string(&changelog)

@@ -1,8 +1,8 @@
 //! `train` records how often the server executes each branch and each call, and writes the profile that release builds
 //! are optimised with (`profile/quorate.profdata`).
 //!
-//! An instrumented server runs the cases of `compare` once, with a fifth of their operations. The compiler does not
-//! optimise code that no case executes with the profile, so a new kind of request needs a case. The profile remains
+//! Instrumented members and proxies run the cases of `compare`, with a fifth of their operations. Code that no case
+//! executes does not benefit from the profile, so a new kind of request needs a case. The profile remains
 //! valid for functions that have not changed since, so it need not be written again with every change. Two runs write
 //! different profiles, which is why the profile is committed: packages must be reproducible.
 //!
@@ -13,6 +13,7 @@
 //!
 //! Use of the profile: `profile/rustc`, which cargo calls instead of the compiler.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -44,27 +45,41 @@ pub(crate) fn run() -> Outcome {
     };
     merge(&["--text"], &text, &recorded)?;
     let counters = std::fs::read_to_string(&text).map_err(|error| failed(&text, &error))?;
-    std::fs::write(&text, without_small_unexecuted(&counters))
-        .map_err(|error| failed(&text, &error))?;
+    std::fs::write(&text, without_unexecuted(&counters)).map_err(|error| failed(&text, &error))?;
     merge(&[], &root.join(PROFILE), &text)?;
     let path = root.join(SETTINGS);
     std::fs::write(&path, settings(&root)? + "\n").map_err(|error| failed(&path, &error))
 }
 
-/// Removes the records of functions that were never executed and have few counters, so that the profile stays small.
-/// The compiler optimises functions with a record of zeros for size, and functions without a record as usual.
+/// Removes the records of functions that were never executed if they have few counters, so that the profile stays
+/// small, or if nothing of their crate was executed, because the cases then do not show which code of the crate is
+/// important. The compiler optimises functions with a record of zeros for size, and functions without a record as usual.
 ///
 /// The text is in the format that `llvm-profdata merge --text` writes: blank lines separate the records, and the first
 /// record follows lines that begin with a colon.
-fn without_small_unexecuted(text: &str) -> String {
+fn without_unexecuted(text: &str) -> String {
+    let counters = |record: &str| {
+        let values = record.split_once("# Counter Values:\n").map_or("", |(_, rest)| rest);
+        let values = values.lines().take_while(|line| !line.starts_with('#'));
+        values.fold((0, false), |(count, executed), value| (count + 1, executed || value != "0"))
+    };
+    let executed_crates: HashSet<_> =
+        text.split("\n\n").filter(|record| counters(record).1).map(crate_of).collect();
     let is_kept = |record: &&str| {
-        let counters = record.split_once("# Counter Values:\n").map_or("", |(_, rest)| rest);
-        let counters: Vec<_> = counters.lines().take_while(|line| !line.starts_with('#')).collect();
+        let (count, executed) = counters(record);
         record.starts_with("# IR") // the header
-            || counters.len() >= KEPT_COUNTERS
-            || counters.iter().any(|count| *count != "0")
+            || executed
+            || count >= KEPT_COUNTERS && executed_crates.contains(&crate_of(record))
     };
     text.split("\n\n").filter(is_kept).flat_map(|record| [record, "\n\n"]).collect()
+}
+
+/// Returns the first of our crates that the name of a record's function contains, or nothing for the other functions.
+fn crate_of(record: &str) -> &str {
+    let name = record.lines().next().unwrap_or_default();
+    let ours = name.find("quorate_").map_or("", |at| &name[at..]);
+    let end = ours.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(ours.len());
+    &ours[..end]
 }
 
 /// Returns a complaint if the profile does not apply to the present build settings.
@@ -129,15 +144,21 @@ mod tests {
     }
 
     #[test]
-    fn small_functions_that_were_never_executed_are_left_out_of_the_profile() {
+    fn functions_that_were_never_executed_are_left_out_if_they_are_small_or_nothing_of_their_crate_was_executed()
+     {
         let first = format!("# IR level Instrumentation Flag\n:ir\n{}", record("first", &[0]));
         let executed = record("executed", &[0, 3]);
         let large = record("large", &[0; KEPT_COUNTERS]);
         let small = record("small", &[0; KEPT_COUNTERS - 1]);
         let targets = record("targets", &[0]).replace("0\n\n", "0\n# Num Value Kinds:\n1\n\n");
-        let text = [&first[..], &small, &executed, &targets, &large].concat();
-        let kept = without_small_unexecuted(&text);
-        assert_eq!(kept.trim_end(), [&first[..], &executed, &large].concat().trim_end());
+        let other = record("_ZN14quorate_engine3url", &[0; KEPT_COUNTERS]);
+        let sibling = record("_ZN11quorate_net6listen", &[0; KEPT_COUNTERS]);
+        let called = record("_ZN11quorate_net4poll", &[1]);
+        let text =
+            [&first[..], &small, &executed, &targets, &large, &other, &sibling, &called].concat();
+        let kept = without_unexecuted(&text);
+        let expected = [&first[..], &executed, &large, &sibling, &called].concat();
+        assert_eq!(kept.trim_end(), expected.trim_end());
     }
 
     #[test]

@@ -228,18 +228,7 @@ impl Server {
     /// Asks the process to stop, and waits until it has exited.
     pub(super) fn stop(&mut self) -> Result<(), String> {
         let Some(mut process) = self.process.take() else { return Ok(()) };
-        output(Command::new("kill").arg(process.id().to_string()))?;
-        let start = Instant::now();
-        while start.elapsed() < TIMEOUT {
-            if process.try_wait().map_err(|error| error.to_string())?.is_some() {
-                return Ok(());
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
-        // The process did not exit within the timeout.
-        drop(process.kill());
-        drop(process.wait());
-        Err(format!("{} did not exit in time", self.program.display()))
+        stop(&mut process).map_err(|why| format!("{}: {why}", self.program.display()))
     }
 
     /// Returns the process id, if the process is running.
@@ -305,10 +294,24 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // The process may have exited already.
-        drop(self.process.kill());
-        drop(self.process.wait());
+        // A failed stop does no harm, because the measurement has already ended.
+        drop(stop(&mut self.process));
     }
+}
+
+/// Asks a process to stop, and waits until it has exited.
+fn stop(process: &mut Child) -> Result<(), String> {
+    output(Command::new("kill").arg(process.id().to_string()))?;
+    let start = Instant::now();
+    while start.elapsed() < TIMEOUT {
+        if process.try_wait().map_err(|error| error.to_string())?.is_some() {
+            return Ok(());
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    drop(process.kill());
+    drop(process.wait());
+    Err("the process did not exit in time".to_owned())
 }
 
 impl Drop for Server {

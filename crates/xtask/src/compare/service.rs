@@ -115,11 +115,7 @@ impl Service {
 
     fn load_command(&self, by: Generator, args: &[&str]) -> Result<Command, String> {
         let mut command = match (by, &self.tools.tonic_load) {
-            (Generator::Bench, _) => {
-                let mut command = Command::new(&self.tools.quorate);
-                command.arg("bench");
-                command
-            }
+            (Generator::Bench, _) => self.client("bench"),
             (Generator::Tonic, Some(program)) => Command::new(program),
             (Generator::Tonic, None) => return Err("tonic_load has not been built".to_owned()),
         };
@@ -130,10 +126,17 @@ impl Service {
         Ok(command)
     }
 
+    /// Returns a command of our program. An instrumented program records nothing, because the profile is for servers.
+    fn client(&self, tool: &str) -> Command {
+        let mut command = Command::new(&self.tools.quorate);
+        command.arg(tool).env("LLVM_PROFILE_FILE", "/dev/null");
+        command
+    }
+
     /// Runs a command of the client and returns its output.
     pub(super) fn ctl(&self, args: &[&str]) -> Result<String, String> {
-        let mut command = Command::new(&self.tools.quorate);
-        command.arg("ctl").args(args).args(self.security());
+        let mut command = self.client("ctl");
+        command.args(args).args(self.security());
         output(command.args(["--endpoints", &self.endpoints, "--command-timeout", "600s"]))
     }
 
