@@ -26,7 +26,7 @@ use flate2::{Compression, GzBuilder};
 use sha2::{Digest as _, Sha256};
 
 use crate::workspace::{cargo, output, root, status, target};
-use crate::{Outcome, say};
+use crate::{Outcome, say, train};
 
 /// The one-line description of the packages.
 const SUMMARY: &str = "consistent key-value store that speaks etcd's protocols";
@@ -175,6 +175,10 @@ fn build(folder: &Path) -> Result<PathBuf, String> {
             .expect("writing to a string cannot fail");
         write!(c_flags, "-ffile-prefix-map={from}={to} ").expect("writing to a string cannot fail");
     }
+    // Cargo compiles a program again if the flags have changed, but not if the recorded profile has.
+    let profile = train::digest_of_profile(&root())?;
+    write!(rust_flags, "--cfg quorate_profile=\"{profile}\"")
+        .expect("writing to a string cannot fail");
     let mut command = cargo(&["build", "--profile", "dist", "--locked", "--package", "quorate"]);
     command.arg("--target-dir").arg(folder);
     status(command.env("RUSTFLAGS", rust_flags.trim()).env("CFLAGS", c_flags.trim()))?;
@@ -228,7 +232,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the SHA-256 digest in hexadecimal.
-fn digest(bytes: &[u8]) -> String {
+pub(crate) fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("writing to a string cannot fail");
         text

@@ -17,14 +17,15 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sha2::{Digest as _, Sha256};
-
+use crate::package::digest;
 use crate::workspace::{cargo, output, root, status, target};
 use crate::{Outcome, compare, say};
 
 /// The files of the profile: the counters, and the settings of the build that recorded them.
 const PROFILE: &str = "profile/quorate.profdata";
 const SETTINGS: &str = "profile/settings.sha256";
+/// The script that passes the profile to the compiler.
+const SCRIPT: &str = "profile/rustc";
 
 /// The minimum number of counters of a function whose record is kept although the function was never executed.
 const KEPT_COUNTERS: usize = 16;
@@ -96,6 +97,15 @@ pub(crate) fn check(root: &Path) -> Option<String> {
     }
 }
 
+/// Returns a digest of the profile and of the script that passes it to the compiler.
+pub(crate) fn digest_of_profile(root: &Path) -> Result<String, String> {
+    let read = |name: &str| {
+        let path = root.join(name);
+        std::fs::read(&path).map_err(|error| failed(&path, &error))
+    };
+    Ok(digest(&[read(PROFILE)?, read(SCRIPT)?].concat()))
+}
+
 /// Returns a digest of the files that determine the names of functions.
 fn settings(root: &Path) -> Result<String, String> {
     let read = |name: &str| {
@@ -105,7 +115,7 @@ fn settings(root: &Path) -> Result<String, String> {
     let manifest = read("Cargo.toml")?;
     let profiles = manifest.split_once("[profile.release]").map_or("", |(_, profiles)| profiles);
     let text = [&read("Cargo.lock")?, &read("rust-toolchain.toml")?, profiles].concat();
-    Ok(Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(digest(text.as_bytes()))
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> String {
