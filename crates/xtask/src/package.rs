@@ -23,9 +23,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use flate2::{Compression, GzBuilder};
-use sha2::{Digest as _, Sha256};
 
-use crate::workspace::{cargo, output, root, status, target};
+use crate::workspace::{cargo, digest, output, root, status, target};
 use crate::{Outcome, say, train};
 
 /// The one-line description of the packages.
@@ -229,12 +228,4 @@ impl Commit {
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut writer = GzBuilder::new().write(Vec::new(), Compression::default());
     writer.write_all(bytes).and_then(|()| writer.finish()).expect("writing to memory cannot fail")
-}
-
-/// Returns the SHA-256 digest in hexadecimal.
-pub(crate) fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
-        text
-    })
 }

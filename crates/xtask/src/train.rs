@@ -17,8 +17,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::package::digest;
-use crate::workspace::{cargo, output, root, status, target};
+use crate::workspace::{cargo, digest, output, root, status, target};
 use crate::{Outcome, compare, say};
 
 /// The files of the profile: the counters, and the settings of the build that recorded them.

@@ -1,7 +1,10 @@
-//! Paths in the repository, and functions that run other programs.
+//! Paths in the repository, digests, and functions that run other programs.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use sha2::{Digest as _, Sha256};
 
 /// Returns the root directory of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -61,4 +64,12 @@ fn shown(command: &Command) -> String {
         line.push_str(&arg.to_string_lossy());
     }
     line
+}
+
+/// Returns the SHA-256 digest in hexadecimal.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
+        text
+    })
 }
