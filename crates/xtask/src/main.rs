@@ -17,6 +17,7 @@ mod release;
 mod sim;
 mod tally;
 mod test;
+mod test_programs;
 mod tidy;
 mod train;
 mod workspace;

@@ -1,4 +1,4 @@
-//! Counts tests: runs `cargo test`, prints its output, and sums up the results.
+//! Runs test programs, prints their output, and sums up the results.
 //!
 //! The test runner cannot mark a test as skipped at run time. A test whose material is missing prints a line that
 //! begins with [`SKIPPED`] and passes. Therefore the runner also prints the output of passing tests, which this module
@@ -8,8 +8,9 @@
 //! the first lines of the output of each failed test.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::io::{self, BufRead as _, BufReader};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, mpsc};
 
 use crate::Outcome;
 
@@ -31,9 +32,10 @@ pub(crate) struct Tally {
     reasons: BTreeSet<String>,
 }
 
-/// The state of parsing one test program's output.
+/// The state of parsing the output of a run.
 #[derive(Debug, Default)]
 struct Reading {
+    heading: String,
     /// Whether the current lines are the output of passing tests.
     in_successes: bool,
     /// Whether the current lines are the output of a failed test.
@@ -41,32 +43,98 @@ struct Reading {
     /// Whether the current test was skipped.
     is_skipped: bool,
     skipped: u64,
+    /// Whether a line with the result of a test program was read.
+    has_result: bool,
+    /// The number of failures before the run.
+    failed_before: u64,
+}
+
+/// A run of a test program, or of several programs by `cargo test`.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// The line that is printed before the output.
+    heading: String,
+    command: Command,
+}
+
+impl Run {
+    /// Prepares a command whose last arguments are for the test program.
+    pub(crate) fn new(heading: String, mut command: Command) -> Self {
+        command.arg("--show-output").stdout(Stdio::piped());
+        Self { heading, command }
+    }
 }
 
 impl Tally {
-    /// Runs `cargo test` with arguments for the tests, and counts the results.
-    #[expect(clippy::print_stdout, reason = "the output of the tests is passed on to the user")]
-    pub(crate) fn run(&mut self, command: &mut Command, args: &[&str]) -> Outcome {
-        command.arg("--").arg("--show-output").args(args).stdout(Stdio::piped());
-        let mut process = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
-        let output = process.stdout.take().expect("standard output is piped");
-        let (mut reading, mut results) = (Reading::default(), 0);
-        for line in BufReader::new(output).split(b'\n') {
-            let line = line.map_err(|error| format!("{command:?}: {error}"))?;
-            let line = String::from_utf8_lossy(&line);
-            results += u64::from(line.starts_with("test result: "));
-            if self.read(&mut reading, &line) {
-                println!("{line}");
+    /// Runs test programs, at most `at_once` at the same time, prints their output and counts the results. All programs
+    /// run, even if earlier ones fail.
+    ///
+    /// The output of a single program is printed while it runs. The outputs of several programs are printed one after
+    /// another, each when its program has ended.
+    pub(crate) fn run(&mut self, runs: Vec<Run>, at_once: usize) -> Outcome {
+        if at_once == 1 {
+            let mut outcome = Ok(());
+            for Run { heading, command } in runs {
+                let mut reading = self.begin(heading);
+                let status = complete(command, |line| self.read_and_print(&mut reading, line));
+                outcome = outcome.and(self.end(reading, status));
             }
+            return outcome;
         }
-        drop(std::io::stdout().flush());
-        let status = process.wait().map_err(|error| format!("{command:?}: {error}"))?;
-        if !status.success() && (results == 0 || self.failed == 0) {
-            // Cargo failed before the tests ran, or a test program ended without a summary. No other line reports this
-            // failure.
+        let waiting = Mutex::new(runs.into_iter());
+        let next = || waiting.lock().expect("no thread panics while it takes a run").next();
+        std::thread::scope(|scope| {
+            let (sender, ended) = mpsc::channel();
+            for _ in 0..at_once {
+                let sender = sender.clone();
+                scope.spawn(move || {
+                    while let Some(Run { heading, command }) = next() {
+                        let mut lines = Vec::new();
+                        let status = complete(command, |line| lines.push(line.to_owned()));
+                        sender
+                            .send((heading, lines, status))
+                            .expect("the receiver outlives this thread");
+                    }
+                });
+            }
+            drop(sender);
+            let mut outcome = Ok(());
+            for (heading, lines, status) in ended {
+                let mut reading = self.begin(heading);
+                lines.iter().for_each(|line| self.read_and_print(&mut reading, line));
+                let of_run = self.end(reading, status);
+                outcome = outcome.and(of_run);
+            }
+            outcome
+        })
+    }
+
+    fn begin(&self, heading: String) -> Reading {
+        print(&format!("\n{heading}"));
+        Reading { heading, failed_before: self.failed, ..Reading::default() }
+    }
+
+    fn read_and_print(&mut self, reading: &mut Reading, line: &str) {
+        if self.read(reading, line) {
+            print(line);
+        }
+    }
+
+    /// Checks how a run ended. A failure that no line of the output has reported is counted here: the program did not
+    /// start, or it ended without a result.
+    fn end(&mut self, reading: Reading, status: io::Result<ExitStatus>) -> Outcome {
+        let Reading { heading, has_result, failed_before, .. } = reading;
+        let why = match status {
+            Ok(status) if status.success() && has_result => return Ok(()),
+            Ok(status) if status.success() => format!("{heading}: no test result"),
+            Ok(status) => format!("{heading}: {status}"),
+            Err(error) => format!("{heading}: {error}"),
+        };
+        if self.failed == failed_before {
             self.failed += 1;
+            self.failures.push(vec![format!("failed: {why}")]);
         }
-        if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
+        Err(why)
     }
 
     /// Parses a line, and returns whether to print it.
@@ -77,7 +145,10 @@ impl Tally {
                     rest.split([';', '.']).find_map(|field| field.trim().strip_suffix(name));
                 field.and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or_default()
             };
-            let skipped = std::mem::take(reading).skipped;
+            let skipped = reading.skipped;
+            let (heading, failed_before) =
+                (std::mem::take(&mut reading.heading), reading.failed_before);
+            *reading = Reading { heading, failed_before, has_result: true, ..Reading::default() };
             self.passed += count("passed").saturating_sub(skipped);
             self.failed += count("failed");
             self.skipped += skipped + count("ignored");
@@ -89,7 +160,7 @@ impl Tally {
             // This heading appears before the outputs, and again before the list of names.
             ("failures:", _) => (reading.in_successes, reading.in_failure) = (false, false),
             (_, Some(name)) if !reading.in_successes => {
-                self.failures.push(vec![format!("failed: {name}")]);
+                self.failures.push(vec![format!("failed: {name}, in {}", reading.heading)]);
                 reading.in_failure = true;
             }
             _ if reading.in_failure => {
@@ -117,6 +188,21 @@ impl Tally {
         let summary = format!("{passed} passed, {failed} failed, {skipped} skipped");
         reasons.chain(failures).chain([summary]).collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Runs a command, passes each line of its standard output to `read`, and returns its status.
+fn complete(mut command: Command, mut read: impl FnMut(&str)) -> io::Result<ExitStatus> {
+    let mut process = command.spawn()?;
+    let output = process.stdout.take().expect("standard output is piped");
+    for line in BufReader::new(output).split(b'\n') {
+        read(&String::from_utf8_lossy(&line?));
+    }
+    process.wait()
+}
+
+#[expect(clippy::print_stdout, reason = "the output of the tests is passed on to the user")]
+fn print(line: &str) {
+    println!("{line}");
 }
 
 #[cfg(test)]
@@ -167,15 +253,45 @@ test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 
     #[test]
     fn the_summary_contains_the_output_of_failed_tests() {
-        let (mut tally, mut reading) = (Tally::default(), Reading::default());
+        let mut tally = Tally::default();
+        let mut reading = tally.begin("a package".to_owned());
         for line in OUTPUT.lines() {
             tally.read(&mut reading, line);
         }
         let failure = "\
-failed: c
+failed: c, in a package
     skipped: this line of a failing test does not count
     thread 'c' panicked at c.rs:1:1:
 8 passed, 1 failed, 2 skipped";
         assert!(tally.text().ends_with(failure), "{}", tally.text());
+    }
+
+    fn sh(script: &str) -> Run {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]);
+        Run::new(script.to_owned(), command)
+    }
+
+    #[test]
+    fn all_programs_run_and_a_program_without_a_result_is_a_failure() {
+        const PASS: &str = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'";
+        const FAIL: &str = "echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored'; exit 101";
+        const CRASH: &str = "echo 'test a ... ok'; exit 3";
+        for at_once in [1, 2, 8] {
+            let mut tally = Tally::default();
+            let runs = [FAIL, PASS, CRASH, "true", PASS].map(sh).into();
+            let outcome = tally.run(runs, at_once);
+            assert!(outcome.is_err());
+            let summary = tally.text();
+            assert!(summary.contains(&format!("failed: {CRASH}: exit status: 3\n")), "{summary}");
+            assert!(summary.contains("failed: true: no test result\n"), "{summary}");
+            assert!(summary.ends_with("5 passed, 3 failed, 0 skipped"), "{summary}");
+        }
+        let mut tally = Tally::default();
+        assert_eq!(tally.run(vec![sh(PASS), sh(PASS)], 2), Ok(()));
+        let mut missing = Tally::default();
+        let run = Run::new("missing".to_owned(), Command::new("/nowhere"));
+        assert!(missing.run(vec![run], 1).is_err());
+        assert!(missing.text().ends_with("0 passed, 1 failed, 0 skipped"));
     }
 }

@@ -1,13 +1,15 @@
 //! `test` runs all tests, and `ci` runs everything that a change must pass.
 //!
-//! The simulator runs for two minutes. The server is built first, in the black-box test profile, and its path is passed
-//! to the tests. Debian's etcd is downloaded, so that the same tests also run against the original. The black-box
-//! package runs last, so its summary is at the end of the output. Its suite runs five times: against a single member,
-//! against the leader of three members, against a follower, against a server whose data is in a PostgreSQL database,
-//! and against a follower with authentication and with certificates for clients and peers. A long run (`--long`) also
-//! runs it with authentication and certificates against the single member and the leader. Parts of the suite also run
-//! through a proxy, through a gateway, and against one of three servers on a database. A long run runs the whole suite
-//! in these modes. `QUORATE_GOLDEN` and `RAFT_TESTDATA`, if set, are passed to every test.
+//! The server is built first, in the black-box test profile, and its path is passed to the tests. Debian's etcd is
+//! downloaded, so that the same tests also run against the original. Then one call of cargo builds all test programs.
+//! They run two at a time, because most of them wait for servers or timers. The simulator runs alone, for two minutes.
+//!
+//! The black-box programs run last. The main one ([`SUITE`]) runs five times: against a single member, against the
+//! leader of three members, against a follower, against a server whose data is in a PostgreSQL database, and against a
+//! follower with authentication and with certificates for clients and peers. A long run (`--long`) also runs it with
+//! authentication and certificates against the single member and the leader. Parts of it also run through a proxy,
+//! through a gateway, and against one of three servers on a database. A long run runs all of it in these modes.
+//! `QUORATE_GOLDEN` and `RAFT_TESTDATA`, if set, are passed to every test.
 //!
 //! Tests whose material is missing are skipped, and the last lines of the output report their number. `QUORATE_REQUIRE`
 //! lists material that must exist, separated by commas: `golden`, `raft-testdata`, `etcd`, `promtool`, `postgres`,
@@ -16,11 +18,25 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::tally::Tally;
-use crate::workspace::{cargo, status, target};
+use crate::tally::{Run, Tally};
+use crate::test_programs::{self, TestProgram};
+use crate::workspace::{cargo, root, status, target};
 use crate::{Outcome, deny, protoc, provision, say, sim, tidy};
 
-const BLACK_BOX: &str = "quorate-tests";
+/// The folder of the black-box tests.
+const BLACK_BOX: &str = "tests";
+
+/// The black-box test program that runs in several modes.
+const SUITE: &str = "tests/blackbox/main.rs";
+
+/// The folders of the black-box programs that take longest. They start first, so that no long program is left to run
+/// alone at the end.
+const LONGEST_FIRST: [&str; 6] =
+    ["/faults/", "/blackbox/", "/migration/", "/browser/", "/packaging/", "/clients/"];
+
+/// The number of test programs that run at the same time. In a long run, it is one, because some of the long tests
+/// measure memory or latency.
+const AT_ONCE: usize = 2;
 
 /// The number of black-box tests that run in parallel. These tests mostly wait for servers. Tests with clusters have
 /// their own limit.
@@ -79,19 +95,6 @@ const AMONG_THREE_ON_DATABASE: &str = "postgres-three";
 const BY_THREE_ON_DATABASE: [&str; 8] =
     ["watch::", "lease::", "range::", "txn::", "write::", "auth::", "--skip", "::etcd"];
 
-/// Returns the heading of a run that repeats the black-box tests in another mode.
-fn heading(place: &str) -> String {
-    match place {
-        PROXY => "the black-box tests again, through a proxy".to_owned(),
-        GATEWAY => "the black-box tests again, through a gateway".to_owned(),
-        ON_DATABASE => "the black-box tests again, against a server on a database".to_owned(),
-        AMONG_THREE_ON_DATABASE => {
-            "the black-box tests again, against one of three servers on a database".to_owned()
-        }
-        _ => format!("the black-box tests again, against the {place} of three members"),
-    }
-}
-
 /// Builds the server and runs all tests. `--long` selects a long run.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let required = required(&std::env::var("QUORATE_REQUIRE").unwrap_or_default())?;
@@ -101,43 +104,73 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         args.iter().map(String::as_str).filter(|arg| !matches!(*arg, "--long" | "--")).collect();
 
     let material = Material::prepare(&required, long)?;
+    let programs = test_programs::build(material.passed_to(cargo(&["test", "--workspace"])))?;
+    let (black_box, others): (Vec<_>, Vec<_>) =
+        programs.iter().partition(|program| program.is_of(&root().join(BLACK_BOX)));
+    let at_once = if long { 1 } else { AT_ONCE };
     let mut tally = Tally::default();
-    // The tests of all packages run, even if tests of an earlier package fail.
-    let mut outcome = tally.run(
-        &mut material.passed_to(cargo(&[
-            "test",
-            "--workspace",
-            "--exclude",
-            BLACK_BOX,
-            "--no-fail-fast",
-        ])),
-        &[],
-    );
+    // All programs run, even if tests of an earlier one fail.
+    let runs = others.iter().map(|program| {
+        let command = material.passed_to(program.command());
+        Run::new(program.source().to_owned(), command)
+    });
+    let mut outcome = tally.run(runs.collect(), at_once);
+    let mut examples =
+        material.passed_to(cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]));
+    examples.arg("--");
+    let examples = Run::new("the examples in the documentation".to_owned(), examples);
+    outcome = outcome.and(tally.run(vec![examples], 1));
 
     outcome = outcome.and(sim::run_limited());
 
-    let mut black_box = |args: &[&str], place: Option<&str>, is_secured: bool, filters: &[&str]| {
-        let args = [&["test", "--package", BLACK_BOX, "--no-fail-fast"], args].concat();
-        let mut command = material.passed_to(cargo(&args));
+    let runs = black_box_runs(&black_box, &material, &filters)?;
+    outcome = outcome.and(tally.run(runs, at_once));
+    if let Err(why) = &outcome {
+        say(why);
+    }
+    conclude(outcome.is_ok(), tally.text())
+}
+
+/// Returns the runs of the black-box programs, and those of the suite in the other modes.
+fn black_box_runs(
+    programs: &[&TestProgram],
+    material: &Material,
+    filters: &[&str],
+) -> Result<Vec<Run>, String> {
+    let run = |program: &TestProgram, mode: Option<&str>, is_secured: bool, filters: &[&str]| {
+        let mut command = material.passed_to(program.command());
+        command.args(filters);
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
             command.env("RUST_TEST_THREADS", BLACK_BOX_THREADS);
         }
-        if let Some(place) = place {
-            say(&heading(place));
-            command.env("QUORATE_CLUSTER", place);
+        let mode = mode.map(|mode| ("QUORATE_CLUSTER", mode));
+        let mut heading = program.source().to_owned();
+        for (variable, value) in
+            mode.into_iter().chain(is_secured.then_some(("QUORATE_SECURED", "1")))
+        {
+            command.env(variable, value);
+            heading.push_str(&format!(" {variable}={value}"));
         }
-        if is_secured {
-            say("the members require authentication and certificates");
-            command.env("QUORATE_SECURED", "1");
-        }
-        tally.run(&mut command, filters)
+        Run::new(heading, command)
     };
-    outcome = outcome.and(black_box(&["--tests"], None, false, &filters));
+    let rank = |program: &&&TestProgram| {
+        LONGEST_FIRST.iter().position(|folder| program.source().contains(folder))
+    };
+    let mut first: Vec<_> = programs.iter().collect();
+    first.sort_by_key(|program| rank(program).unwrap_or(LONGEST_FIRST.len()));
+    let mut runs: Vec<_> =
+        first.into_iter().map(|program| run(program, None, false, filters)).collect();
+
+    let suite = programs
+        .iter()
+        .find(|program| program.source().ends_with(SUITE))
+        .ok_or(format!("{SUITE} is not among the test programs"))?;
+    let long = material.is_long;
     // To a client, a cluster must behave like a single member. A long run verifies this with etcd as well.
     let ours = ["quorate", "--skip", "_to_etcd"];
-    let filters = if filters.is_empty() && !long { &ours[..] } else { &filters };
+    let filters = if filters.is_empty() && !long { &ours[..] } else { filters };
     let part = |of_short: &'static [&'static str]| if filters == ours { of_short } else { filters };
-    for (place, filters) in [
+    for (mode, filters) in [
         ("leader", filters),
         ("follower", filters),
         (PROXY, part(&BY_PROXY)),
@@ -145,23 +178,16 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         (ON_DATABASE, filters),
         (AMONG_THREE_ON_DATABASE, part(&BY_THREE_ON_DATABASE)),
     ] {
-        if [ON_DATABASE, AMONG_THREE_ON_DATABASE].contains(&place) && material.postgres.is_none() {
-            continue;
+        let is_on_database = [ON_DATABASE, AMONG_THREE_ON_DATABASE].contains(&mode);
+        if !is_on_database || material.postgres.is_some() {
+            runs.push(run(suite, Some(mode), false, filters));
         }
-        let there = black_box(&["--test", "blackbox"], Some(place), false, filters);
-        outcome = outcome.and(there);
     }
     // A follower forwards most requests to the leader, so this run also covers secured connections between members.
-    let places: &[_] =
+    let modes: &[_] =
         if long { &[Some("follower"), Some("leader"), None] } else { &[Some("follower")] };
-    for place in places {
-        let there = black_box(&["--test", "blackbox"], *place, true, filters);
-        outcome = outcome.and(there);
-    }
-    if let Err(why) = &outcome {
-        say(why);
-    }
-    conclude(outcome.is_ok(), tally.text())
+    runs.extend(modes.iter().map(|mode| run(suite, *mode, true, filters)));
+    Ok(runs)
 }
 
 /// The material that tests receive through the environment.

@@ -105,16 +105,27 @@ pub(crate) fn digest_of_profile(root: &Path) -> Result<String, String> {
     Ok(digest(&[read(PROFILE)?, read(SCRIPT)?].concat()))
 }
 
-/// Returns a digest of the files that determine the names of functions.
+/// Returns a digest of the files and build profiles that determine the names of functions.
 fn settings(root: &Path) -> Result<String, String> {
     let read = |name: &str| {
         let path = root.join(name);
         std::fs::read_to_string(&path).map_err(|error| failed(&path, &error))
     };
-    let manifest = read("Cargo.toml")?;
-    let profiles = manifest.split_once("[profile.release]").map_or("", |(_, profiles)| profiles);
-    let text = [&read("Cargo.lock")?, &read("rust-toolchain.toml")?, profiles].concat();
+    let profiles = optimised_profiles(&read("Cargo.toml")?);
+    let text = [read("Cargo.lock")?, read("rust-toolchain.toml")?, profiles].concat();
     Ok(digest(text.as_bytes()))
+}
+
+/// Returns the tables of a manifest that set the build profiles `release` and `dist`, without comments.
+fn optimised_profiles(manifest: &str) -> String {
+    let mut is_in = false;
+    let lines = manifest.lines().filter(|line| {
+        if line.starts_with('[') {
+            is_in = line.starts_with("[profile.release") || line.starts_with("[profile.dist");
+        }
+        is_in && !line.is_empty() && !line.starts_with('#')
+    });
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> String {
@@ -168,6 +179,35 @@ mod tests {
         let kept = without_unexecuted(&text);
         let expected = [&first[..], &executed, &large, &sibling, &called].concat();
         assert_eq!(kept.trim_end(), expected.trim_end());
+    }
+
+    #[test]
+    fn only_the_profiles_of_optimised_builds_are_among_the_build_settings() {
+        let manifest = "\
+[profile.dev]
+debug = 1
+
+# A comment.
+[profile.release]
+lto = true
+
+[profile.release.package.a]
+opt-level = 1
+[profile.sim]
+inherits = \"release\"
+[profile.dist]
+# Another.
+inherits = \"release\"
+";
+        let expected = "\
+[profile.release]
+lto = true
+[profile.release.package.a]
+opt-level = 1
+[profile.dist]
+inherits = \"release\"
+";
+        assert_eq!(optimised_profiles(manifest), expected);
     }
 
     #[test]
