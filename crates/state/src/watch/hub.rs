@@ -351,7 +351,10 @@ impl Hub {
             );
             state.watcher_bytes -= bytes;
             for handle in groups {
-                state.drop_group(handle);
+                // The group may have been dropped in an earlier step, together with another of its watchers.
+                if state.groups.get(handle).is_some() {
+                    state.drop_group(handle);
+                }
             }
             if done {
                 state.streams.remove(stream);

@@ -475,6 +475,18 @@ fn progress_is_sent_only_to_synced_watchers_without_events() {
 }
 
 #[test]
+fn a_stream_with_many_groups_is_closed_although_some_groups_have_several_watchers() {
+    let (_keyspace, hub) = setup(QueueLimits::default());
+    let mut stream = hub.open_stream(1 << 20);
+    for key in (0..300_u32).chain(0..300) {
+        watch(&mut stream, create(&key.to_be_bytes(), b"", 0));
+    }
+    drop(stream);
+    let stats = hub.stats();
+    assert_eq!((stats.stream_count, stats.watcher_count, stats.watcher_bytes), (0, 0, 0));
+}
+
+#[test]
 fn a_slow_stream_has_a_bounded_queue_and_loses_no_event() {
     let limits = QueueLimits { bytes_max: 10_000, count_max: 16 };
     let (keyspace, hub) = setup(limits);
