@@ -129,8 +129,8 @@ impl Builder {
         Ok(Head { method, uri, headers, content_length, derived })
     }
 
-    /// Returns the trailers of a request.
-    pub(crate) fn trailers(self) -> Result<HeaderMap, Fault> {
+    /// Checks the trailers of a request.
+    pub(crate) fn check_trailers(self) -> Result<(), Fault> {
         let has_pseudo = self.method.is_some()
             || self.scheme.is_some()
             || self.authority.is_some()
@@ -138,7 +138,7 @@ impl Builder {
         match self.fault {
             Some(fault) => Err(fault),
             None if has_pseudo => Err(Fault::Malformed),
-            None => Ok(self.headers),
+            None => Ok(()),
         }
     }
 }

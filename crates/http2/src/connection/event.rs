@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
-
 use super::StreamId;
 use crate::frame::Code;
 use crate::head::Head;
@@ -31,14 +29,13 @@ pub enum Event<'a> {
         /// Whether this is the last part of the body.
         ends: bool,
     },
-    /// The end of a request that has trailers.
+    /// The end of a request that has trailers. The trailers are dropped, because no service uses them and they would
+    /// occupy memory that is not counted for the request.
     Trailers {
         /// The stream of the request.
         stream: StreamId,
         /// The tag of the stream.
         tag: u32,
-        /// The trailers of the request.
-        trailers: HeaderMap,
     },
     /// The client has reset a stream, or has caused an error that ended the stream.
     Reset {

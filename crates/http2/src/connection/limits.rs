@@ -11,11 +11,13 @@ pub(super) const BLOCK_FRAMES_MAX: u32 = 128;
 pub(super) const RESET_KEPT_MAX: usize = 1024;
 /// The maximum count of idle frames, which carry neither a request nor data. `Connection::forgive` halves the count.
 pub(super) const IDLE_FRAMES_MAX: u32 = 10_000;
-/// A change to the initial window counts as this many idle frames, in addition to its SETTINGS frame, because the
-/// change affects every stream.
+/// A change to the initial window counts as this many idle frames, in addition to its SETTINGS frame and to one idle
+/// frame for every [`STREAMS_PER_IDLE_FRAME`] open streams, because the change affects every stream.
 pub(super) const IDLE_FRAMES_PER_NEW_WINDOW: u32 = 100;
-/// The number of idle frames that are subtracted from the count for each request. A client may still send window
-/// updates for a stream that has ended, and each of them counts as an idle frame.
+/// The number of open streams for which a change to the initial window counts as one more idle frame.
+pub(super) const STREAMS_PER_IDLE_FRAME: usize = 8;
+/// The number of idle frames that are subtracted from the count for each accepted request. A client may still send
+/// window updates for a stream that has ended, and each of them counts as an idle frame.
 pub(super) const IDLE_FRAMES_PER_REQUEST: u32 = 100;
 
 /// The limits of a connection.

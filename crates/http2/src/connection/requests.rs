@@ -102,7 +102,6 @@ impl Connection {
         if self.is_past_goaway(id) {
             return Ok(None);
         }
-        self.idle_frames = self.idle_frames.saturating_sub(IDLE_FRAMES_PER_REQUEST);
         if self.streams.len() >= self.limits.streams_max {
             self.put_reset(id, Code::REFUSED_STREAM);
             return Ok(None);
@@ -129,6 +128,7 @@ impl Connection {
             self.put_reset(id, Code::PROTOCOL_ERROR);
             return Ok(None);
         }
+        self.idle_frames = self.idle_frames.saturating_sub(IDLE_FRAMES_PER_REQUEST);
         self.open(id, ends, length);
         Ok(Some(Event::Request { stream: id, head, ends }))
     }
@@ -191,12 +191,12 @@ impl Connection {
         if !stream.is_open {
             return self.fail(id, Code::STREAM_CLOSED);
         }
-        match builder.trailers() {
-            Ok(trailers) if ends && stream.missing.unwrap_or_default() == 0 => {
+        match builder.check_trailers() {
+            Ok(()) if ends && stream.missing.unwrap_or_default() == 0 => {
                 stream.is_open = false;
-                Ok(Some(Event::Trailers { stream: id, tag: stream.tag, trailers }))
+                Ok(Some(Event::Trailers { stream: id, tag: stream.tag }))
             }
-            Ok(_) | Err(_) => self.fail(id, Code::PROTOCOL_ERROR),
+            Ok(()) | Err(_) => self.fail(id, Code::PROTOCOL_ERROR),
         }
     }
 }

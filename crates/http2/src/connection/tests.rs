@@ -72,9 +72,7 @@ fn receive(connection: &mut Connection, bytes: &[u8]) -> Result<Vec<String>, Vio
             Event::Data { stream, data, ends, .. } => {
                 format!("{stream} data {} {ends}", data.len())
             }
-            Event::Trailers { stream, trailers, .. } => {
-                format!("{stream} trailers {}", trailers.len())
-            }
+            Event::Trailers { stream, .. } => format!("{stream} trailers"),
             Event::Reset { stream, code, .. } => format!("{stream} reset {}", code.0),
             Event::Room { stream, .. } => format!("{stream} room"),
             Event::NewWindow => "new window".to_owned(),
@@ -491,7 +489,7 @@ fn stream_errors_leave_the_connection_open() {
     assert!(receive(&mut connection, &itself).unwrap().is_empty());
     receive(&mut connection, &request(11)).unwrap();
     let trailers = frame(HEADERS, END_HEADERS | END_STREAM, 11, b"\0\x01a\x01b");
-    assert_eq!(receive(&mut connection, &trailers).unwrap(), ["11 trailers 1"]);
+    assert_eq!(receive(&mut connection, &trailers).unwrap(), ["11 trailers"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Flow control in both directions.
 
 use super::event::violation;
-use super::limits::IDLE_FRAMES_PER_NEW_WINDOW;
+use super::limits::{IDLE_FRAMES_PER_NEW_WINDOW, STREAMS_PER_IDLE_FRAME};
 use super::{Connection, Event, NO_TAG, StreamId, Violation};
 use crate::frame::{Code, Header, MAX_31_BITS, WINDOW_DEFAULT, kind, read_u32};
 
@@ -51,7 +51,11 @@ impl Connection {
     /// Changes the windows of all streams as the client's settings require. A frame changes the windows at most once,
     /// even if it repeats the setting.
     pub(super) fn set_client_window(&mut self, window: u32) -> Result<(), Violation> {
-        self.idle_frames += IDLE_FRAMES_PER_NEW_WINDOW;
+        let for_streams = u32::try_from(self.streams.len() / STREAMS_PER_IDLE_FRAME);
+        self.idle_frames = self
+            .idle_frames
+            .saturating_add(IDLE_FRAMES_PER_NEW_WINDOW)
+            .saturating_add(for_streams.unwrap_or(u32::MAX));
         let more = i64::from(window) - i64::from(self.client_window);
         self.client_window = window;
         for stream in self.streams.values_mut() {

@@ -67,14 +67,36 @@ fn a_setting_repeated_in_a_frame_changes_the_windows_once() {
     assert_eq!(sent(&mut connection).len(), 1, "one acknowledgement");
 }
 
-/// A change to the initial window is expensive, because it affects every open stream. It therefore counts as a fixed
-/// number of idle frames.
+/// A change to the initial window is expensive, because it affects every open stream. It therefore counts as many idle
+/// frames.
 #[test]
-fn a_change_to_the_initial_window_counts_as_a_fixed_number_of_idle_frames() {
+fn a_change_to_the_initial_window_counts_as_many_idle_frames() {
     let mut connection = wide();
     let change = settings(&[(setting::INITIAL_WINDOW_SIZE, 7)]);
     let count = (0..10_000).take_while(|_| receive(&mut connection, &change).is_ok()).count();
     assert_eq!(count, 99, "each change counts as 101 frames, and the first SETTINGS as one");
+}
+
+#[test]
+fn requests_do_not_make_up_for_changes_to_the_windows_of_many_streams() {
+    const STREAMS: u32 = 1_000;
+    let malformed = |stream| frame(HEADERS, END_HEADERS | END_STREAM, stream, b"");
+    let answered = |stream| frame(HEADERS, END_HEADERS | END_STREAM, stream, POST);
+    for next in [malformed as fn(u32) -> Vec<u8>, answered] {
+        let mut connection = wide();
+        for stream in (1..2 * STREAMS).step_by(2) {
+            receive(&mut connection, &request(stream)).unwrap();
+        }
+        let is_accepted = |stream: &u32| {
+            let change = settings(&[(setting::INITIAL_WINDOW_SIZE, stream % 7)]);
+            let accepted = receive(&mut connection, &[change, next(*stream)].concat()).is_ok();
+            connection.respond_grpc(*stream);
+            connection.end_grpc(*stream);
+            accepted
+        };
+        let count = (2 * STREAMS + 1..20_000).step_by(2).take_while(is_accepted).count();
+        assert!(count < 100, "{count} changes were accepted");
+    }
 }
 
 /// A small block can reference a long entry of the table many times (CVE-2016-6581).

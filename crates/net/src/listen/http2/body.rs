@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 
@@ -21,7 +20,6 @@ const READ_BYTES_WAKE: usize = 16 << 10;
 #[derive(Debug)]
 pub(super) struct Inbox {
     unread: BytesMut,
-    trailers: Option<HeaderMap>,
     state: State,
     reader: Option<Waker>,
     /// The number of bytes that were read but not yet returned to the client's windows.
@@ -51,13 +49,7 @@ pub struct StreamBody {
 
 /// Creates a body for the request in this slot.
 pub(super) fn open(slot: &Arc<SlotWaker>) -> (Delivery, StreamBody) {
-    let inbox = Inbox {
-        unread: BytesMut::new(),
-        trailers: None,
-        state: State::Open,
-        reader: None,
-        read: 0,
-    };
+    let inbox = Inbox { unread: BytesMut::new(), state: State::Open, reader: None, read: 0 };
     let inbox = Arc::new(Mutex::new(inbox));
     let body = StreamBody { inbox: Some(Arc::clone(&inbox)), slot: Some(Arc::clone(slot)) };
     (Delivery(inbox), body)
@@ -78,11 +70,10 @@ impl Delivery {
         true
     }
 
-    /// Ends the body with these trailers.
-    pub(super) fn end(&self, trailers: HeaderMap) {
+    /// Ends the body.
+    pub(super) fn end(&self) {
         let mut inbox = self.0.lock();
         if inbox.state == State::Open {
-            inbox.trailers = Some(trailers);
             inbox.state = State::Ended;
             inbox.wake();
         }
@@ -148,9 +139,7 @@ impl Body for StreamBody {
             return Poll::Ready(Some(Ok(Frame::data(part))));
         }
         match inbox.state {
-            State::Ended => {
-                Poll::Ready(inbox.trailers.take().map(|fields| Ok(Frame::trailers(fields))))
-            }
+            State::Ended => Poll::Ready(None),
             State::Lost | State::Dropped => Poll::Ready(Some(Err(Lost))),
             State::Open => {
                 if !inbox.reader.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
@@ -164,7 +153,7 @@ impl Body for StreamBody {
     fn is_end_stream(&self) -> bool {
         self.inbox.as_ref().is_none_or(|inbox| {
             let inbox = inbox.lock();
-            inbox.state == State::Ended && inbox.unread.is_empty() && inbox.trailers.is_none()
+            inbox.state == State::Ended && inbox.unread.is_empty()
         })
     }
 
@@ -227,5 +216,17 @@ mod tests {
             assert!(Pin::new(&mut body).poll_frame(&mut cx).is_pending());
             assert_eq!(delivery.take_read(), WINDOW);
         }
+    }
+
+    #[test]
+    fn a_body_that_ends_with_trailers_ends_after_its_data() {
+        let slot = SlotWaker::new(&Arc::<Ready>::default(), 0);
+        let (delivery, mut body) = open(&slot);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(delivery.push(b"x", false));
+        delivery.end();
+        assert!(matches!(Pin::new(&mut body).poll_frame(&mut cx), Poll::Ready(Some(Ok(_)))));
+        assert!(body.is_end_stream());
+        assert!(matches!(Pin::new(&mut body).poll_frame(&mut cx), Poll::Ready(None)));
     }
 }

@@ -9,8 +9,8 @@
 //!
 //! # Bound
 //!
-//! At most about [`OUTPUT_BYTES_MAX`] bytes and one part of each body wait for the socket. Beyond that, no body is
-//! polled and no input is read, so a client that does not read delays only itself. A body is polled only while its
+//! At most about [`OUTPUT_BYTES_MAX`] bytes and one part of each body wait for the socket. Beyond that, no request and
+//! no body is polled and no input is read, so a client that does not read delays only itself. A body is polled only while its
 //! stream has room.
 
 mod body;
@@ -299,11 +299,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                     self.connection.release(stream, data.len());
                 }
             }
-            Event::Trailers { tag, trailers, .. } => {
+            Event::Trailers { tag, .. } => {
                 if let Some(delivery) =
                     self.slots.get(tag as usize).and_then(|slot| slot.delivery.as_ref())
                 {
-                    delivery.end(trailers);
+                    delivery.end();
                 }
             }
             Event::Reset { tag, .. } => self.vacate(tag),

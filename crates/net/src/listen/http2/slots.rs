@@ -108,6 +108,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         let Some(slot) = self.slots.get_mut(index as usize) else { return };
         slot.waker.reset();
         let stream = slot.stream;
+        // A response that is sent as soon as it is available would exceed the bound on the output.
+        if matches!(slot.work, Work::Whole(_) | Work::Call(_)) && self.is_output_full() {
+            self.wait_for_socket(index);
+            return;
+        }
         if let Step::Done = self.step(index) {
             self.has_unwritten_response = true;
             self.vacate(index);
@@ -175,13 +180,18 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         self.send_body(index)
     }
 
+    /// Lets the slot be woken when the output is no longer full.
+    fn wait_for_socket(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if !std::mem::replace(&mut slot.waits_for_socket, true) {
+            self.waiting_for_socket.push(index);
+        }
+    }
+
     /// Returns the number of bytes that may be sent on a stream now. If it is 0, the slot is woken when there is room.
     fn room(&mut self, index: u32, stream: StreamId) -> usize {
         if self.is_output_full() {
-            let slot = &mut self.slots[index as usize];
-            if !std::mem::replace(&mut slot.waits_for_socket, true) {
-                self.waiting_for_socket.push(index);
-            }
+            self.wait_for_socket(index);
             return 0;
         }
         let room = self.connection.room(stream);

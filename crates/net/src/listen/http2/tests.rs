@@ -56,7 +56,20 @@ impl Http2Service for Echo {
     fn activity(&self) -> Activity {
         Activity::default()
     }
+
+    /// Answers a call that ends with its first part with a message of [`MESSAGE_BYTES`].
+    fn call_whole(
+        &self,
+        head: &Arc<Head>,
+        _: Option<&Arc<crate::listen::ClientCertificate>>,
+        _: &[u8],
+    ) -> Option<WholeCall<Self::ResponseBody>> {
+        let is_whole = head.uri.path() == "/whole";
+        is_whole.then(|| -> WholeCall<_> { Box::pin(async { Ok(vec![0; MESSAGE_BYTES].into()) }) })
+    }
 }
+
+const MESSAGE_BYTES: usize = 4_000;
 
 const SETTINGS: Settings = Settings {
     limits: Limits {
@@ -322,6 +335,36 @@ async fn the_output_for_a_client_that_does_not_read_is_bounded() {
         }
     }
     panic!("the output is not full: {} bytes", server.connection.output().len());
+}
+
+#[tokio::test]
+async fn the_responses_to_complete_calls_do_not_exceed_the_bound_on_the_output() {
+    let (mut client, server) = tokio::io::duplex(1 << 20);
+    let settings =
+        Settings { limits: Limits { streams_max: 1_000, ..SETTINGS.limits }, ..SETTINGS };
+    let mut server = Server::new(server, Vec::new(), Echo::default(), settings);
+    let mut cx = Context::from_waker(Waker::noop());
+    greet(&mut client).await;
+    let room = frame(kind::WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes());
+    client.write_all(&room).await.unwrap();
+    let mut calls = Vec::new();
+    for stream in (1..).step_by(2).take(500) {
+        calls.extend(request(stream, "/whole"));
+        calls.extend(frame(kind::DATA, flag::END_STREAM, stream, b"x"));
+    }
+    client.write_all(&calls).await.unwrap();
+    // The responses take 2 MB, and the pipe accepts 1 MiB.
+    for _ in 0..10 {
+        assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
+        assert!(server.connection.output().len() <= OUTPUT_BYTES_MAX + 2 * MESSAGE_BYTES);
+    }
+    assert!(server.is_output_full());
+    // Once the client reads, it receives every response.
+    let server = tokio::spawn(server);
+    for _ in 0..500 {
+        assert_eq!(read_until(&mut client, kind::DATA).await.0.len, MESSAGE_BYTES);
+    }
+    server.abort();
 }
 
 #[tokio::test]
