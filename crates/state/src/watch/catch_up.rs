@@ -20,6 +20,7 @@ use super::index::{Index, Watched};
 use super::limits::CatchUpLimits;
 use super::queue::Item;
 use super::slab::Handle;
+use super::unsynced::Lack;
 
 /// The maximum number of groups served by one pass.
 const GROUPS_MAX: usize = 512;
@@ -166,6 +167,7 @@ impl State {
         let (stream, watch_ids) = (group.stream, Arc::clone(&group.watch_ids));
         self.drop_group(handle);
         let owner = self.streams.get_mut(stream).expect("a group's stream is open");
+        owner.unsynced.add(Lack::Past, watch_ids.len());
         for &watch_id in &*watch_ids {
             owner
                 .watchers

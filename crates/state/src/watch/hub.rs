@@ -27,14 +27,17 @@ use super::index::{Index, Watched};
 use super::limits::{CatchUpLimits, WatchLimits};
 use super::queue::{Events, Full, Item, Queue};
 use super::slab::{Handle, Slab};
+use super::unsynced::{Lack, Unsynced};
 use crate::mvcc::Changes;
+use crate::steps;
 
 /// The maximum number of watchers in one group. Further watchers open another group. The list of a group's watchers is
 /// kept short, because a change to the list copies it if queued items refer to it.
 const GROUP_MEMBERS_MAX: usize = 1024;
 
-/// The number of groups that a closing stream drops before it releases the lock for other threads.
-const CLOSE_STEP: usize = 256;
+/// The number of groups that a closing stream drops before it releases the lock for other threads. In tests, a few
+/// groups need several steps.
+const CLOSE_STEP: usize = if cfg!(test) { 2 } else { 256 };
 
 /// The memory of a watcher in bytes, in addition to its key and range end: the entries in the stream and in the index,
 /// and a group.
@@ -149,6 +152,7 @@ pub(super) struct Stream {
     pub(super) watchers: BTreeMap<i64, Watcher>,
     /// Ids of the watchers that want periodic progress notifications.
     pub(super) progress_ids: BTreeSet<i64>,
+    pub(super) unsynced: Unsynced,
     /// The groups that accept more watchers.
     open: BTreeMap<GroupKey, Handle>,
     parked: Vec<Handle>,
@@ -213,6 +217,7 @@ impl Hub {
             queue: Arc::clone(&queue),
             watchers: BTreeMap::new(),
             progress_ids: BTreeSet::new(),
+            unsynced: Unsynced::default(),
             open: BTreeMap::new(),
             parked: Vec::new(),
             next_id: 0,
@@ -538,8 +543,10 @@ impl State {
         let created = self.serial;
         let group = self.groups.get_mut(handle).expect("the group was found or created above");
         Arc::make_mut(&mut group.watch_ids).push(watch_id);
+        let lack = group.lack();
         let owner =
             self.streams.get_mut(stream).expect("a stream that registers a watcher is open");
+        owner.unsynced.add(lack, 1);
         owner.watchers.insert(watch_id, Watcher { group: Some(handle), created, bytes });
         if progress {
             owner.progress_ids.insert(watch_id);
@@ -555,12 +562,15 @@ impl State {
         let Some(watcher) = owner.watchers.remove(&watch_id) else { return false };
         owner.progress_ids.remove(&watch_id);
         self.watcher_bytes -= watcher.bytes;
-        if let Some(handle) = watcher.group {
-            let group = self.groups.get_mut(handle).expect("a watcher's group exists");
-            Arc::make_mut(&mut group.watch_ids).retain(|id| *id != watch_id);
-            if group.watch_ids.is_empty() {
-                self.drop_group(handle);
-            }
+        let Some(handle) = watcher.group else {
+            owner.unsynced.remove(Lack::Past, 1);
+            return true;
+        };
+        let group = self.groups.get_mut(handle).expect("a watcher's group exists");
+        owner.unsynced.remove(group.lack(), 1);
+        Arc::make_mut(&mut group.watch_ids).retain(|id| *id != watch_id);
+        if group.watch_ids.is_empty() {
+            self.drop_group(handle);
         }
         true
     }
@@ -568,6 +578,7 @@ impl State {
     /// Returns whether the group has reached its start revision and every event up to the current
     /// revision has been queued for it.
     pub(super) fn is_synced(&self, handle: Handle) -> bool {
+        steps::count();
         let group = self.groups.get(handle).expect("a watcher's group exists");
         matches!(group.position, Position::Live { .. }) && group.from <= self.current
     }
@@ -644,19 +655,24 @@ impl State {
                 );
                 owner.parked.push(handle);
             }
-            Position::Reading { .. } => return,
+            Position::Reading { .. } => {}
         }
-        owner.open.insert(group.key(), handle);
+        owner.unsynced.add(group.lack(), group.watch_ids.len());
+        if !matches!(position, Position::Reading { .. }) {
+            owner.open.insert(group.key(), handle);
+        }
     }
 
-    /// Removes a group from its index entry and from the groups that accept more watchers.
+    /// Removes a group from its index entry, from the groups that accept more watchers, and from the count of unsynced
+    /// watchers.
     fn unlist(&mut self, handle: Handle) {
         let group = self.groups.get(handle).expect("a group that is moved still exists");
         let (entry, position) = (group.entry, group.position);
-        if let Some(owner) = self.streams.get_mut(group.stream)
-            && owner.open.get(&group.key()) == Some(&handle)
-        {
-            owner.open.remove(&group.key());
+        if let Some(owner) = self.streams.get_mut(group.stream) {
+            owner.unsynced.remove(group.lack(), group.watch_ids.len());
+            if owner.open.get(&group.key()) == Some(&handle) {
+                owner.open.remove(&group.key());
+            }
         }
         if let Position::Live { slot } = position {
             let list = self.index.value_mut(entry);
@@ -700,6 +716,7 @@ impl State {
             watcher.group = Some(host);
         }
         let host = self.groups.get_mut(host).expect("the lookup above found the group");
+        owner.unsynced.add(host.lack(), count);
         Arc::make_mut(&mut host.watch_ids).extend_from_slice(&watch_ids);
         // Keeping the later value suppresses at most one periodic progress notification.
         host.last_events = host.last_events.max(last_events);
@@ -714,6 +731,16 @@ impl Group {
             watch_ids: Arc::clone(&self.watch_ids),
             revision,
             fragment: self.options.fragment,
+        }
+    }
+
+    /// Returns how far the watchers of the group are from being synced.
+    fn lack(&self) -> Lack {
+        match self.position {
+            Position::Live { .. } => Lack::Until(self.from),
+            Position::Behind { .. } | Position::Parked { .. } | Position::Reading { .. } => {
+                Lack::Past
+            }
         }
     }
 

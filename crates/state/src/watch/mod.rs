@@ -41,6 +41,7 @@ mod limits;
 mod queue;
 mod slab;
 mod stream;
+mod unsynced;
 
 #[cfg(test)]
 mod tests;

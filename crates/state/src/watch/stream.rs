@@ -129,8 +129,7 @@ impl WatchStream {
     pub fn request_progress(&mut self) {
         let mut state = self.hub.lock();
         let stream = state.streams.get(self.handle).expect("a stream is open until dropped");
-        let synced = |group: Option<Handle>| group.is_some_and(|group| state.is_synced(group));
-        let all_synced = stream.watchers.values().all(|watcher| synced(watcher.group));
+        let all_synced = stream.unsynced.is_empty_at(state.current);
         if stream.watchers.is_empty() || !all_synced || self.queue.is_busy() {
             return;
         }
@@ -246,6 +245,18 @@ impl WatchStream {
             let body = Body::Events { events, count, partial };
             return Ok(Some(Frame { header: sending.header, watch_id, body }));
         }
+    }
+}
+
+#[cfg(test)]
+impl WatchStream {
+    /// Compares the count of unsynced watchers with the watchers.
+    pub(super) fn counts_unsynced_watchers_correctly(&self) -> bool {
+        let state = self.hub.lock();
+        let stream = state.streams.get(self.handle).expect("a stream is open until dropped");
+        let mut groups = stream.watchers.values().map(|watcher| watcher.group);
+        let are_synced = groups.all(|group| group.is_some_and(|group| state.is_synced(group)));
+        stream.unsynced.is_empty_at(state.current) == are_synced
     }
 }
 

@@ -17,6 +17,7 @@ use quorate_api::mvccpb::event::EventType;
 use quorate_api::record::{Fields, KeyValue};
 
 use super::*;
+use crate::steps;
 
 const HEADER: HeaderFields = HeaderFields { cluster_id: 7, member_id: u64::MAX, raft_term: 3 };
 
@@ -472,6 +473,18 @@ fn progress_is_sent_only_to_synced_watchers_without_events() {
         received(&mut stream),
         ["2@3: canceled 0 ", "-1@3:", "5@3: created", "5@3: put a=1 put a=2", "-1@3:"]
     );
+}
+
+#[test]
+fn a_progress_request_does_not_visit_the_watchers() {
+    let (_keyspace, hub) = setup(QueueLimits::default());
+    let mut stream = hub.open_stream(1 << 20);
+    for key in 0..100_u8 {
+        watch(&mut stream, create(&[key], b"", 0));
+    }
+    drain(&mut stream);
+    assert_eq!(steps::of(|| stream.request_progress()), 0);
+    assert_eq!(received(&mut stream), ["-1@1:"]);
 }
 
 #[test]

@@ -273,7 +273,10 @@ proptest! {
                 Step::Take { stream, count } => {
                     clients[stream].take(count, &facts);
                 }
-                Step::Progress { stream } => clients[stream].stream.request_progress(),
+                Step::Progress { stream } => {
+                    assert!(clients[stream].stream.counts_unsynced_watchers_correctly());
+                    clients[stream].stream.request_progress();
+                }
                 Step::Tick { stream } => clients[stream].stream.tick_progress(),
                 Step::Reopen { stream } => {
                     clients[stream] = Client::new(&hub, fragment_bytes_max);
