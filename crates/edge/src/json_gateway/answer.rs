@@ -101,12 +101,13 @@ impl Messages {
     }
 }
 
-/// Returns the response to a unary call.
+/// Returns the response to a unary call. If the limit on replies stays reached for the timeout, the call fails, unless it
+/// may have written (`may_write`) and must therefore not be repeated.
 pub(super) async fn unary(
     mut messages: Messages,
     conversion: Conversion,
-    replies: &Arc<Bound>,
-    timeout: Duration,
+    may_write: bool,
+    (replies, timeout): (&Arc<Bound>, Duration),
 ) -> Result<Response<AnswerBody>, Status> {
     if !poll_fn(|cx| messages.poll_bytes(HEAD_BYTES, cx)).await? {
         return Err(Status::internal("the response to a unary call has no message"));
@@ -115,8 +116,14 @@ pub(super) async fn unary(
     let mut permit = if len < COUNTED_BYTES_MIN {
         None
     } else {
-        let permit = Bound::take_within(replies, JSON_FACTOR * len as u64, timeout).await;
-        Some(permit.map_err(|full| status(RequestError::from(full)))?)
+        let bytes = JSON_FACTOR * len as u64;
+        let permit = Bound::take_within(replies, bytes, timeout).await;
+        let permit = if may_write {
+            permit.unwrap_or_else(|_| Bound::take_regardless(replies, bytes))
+        } else {
+            permit.map_err(|full| status(RequestError::from(full)))?
+        };
+        Some(permit)
     };
     let message = poll_fn(|cx| messages.poll_next(cx)).await?.unwrap_or_default();
     // The next read returns an error if the call has failed.
@@ -304,5 +311,38 @@ impl Body for AnswerBody {
             Form::Whole(body) => body.size_hint(),
             Form::Lines(_) => SizeHint::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use quorate_api::etcdserverpb::StatusResponse;
+    use quorate_grpc::framing::framed;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_that_may_have_written_succeeds_although_the_limit_on_replies_is_reached() {
+        let replies = Arc::new(Bound::new(1));
+        let _used = Bound::take_owned(&replies, 1).unwrap();
+        let reply = StatusResponse {
+            errors: vec!["x".repeat(COUNTED_BYTES_MIN)],
+            ..StatusResponse::default()
+        };
+        let answer = |may_write| {
+            let body = tonic::body::Body::new(Full::new(framed(&reply)));
+            let body = Observed::new(&http::HeaderMap::new(), body, None);
+            let conversion = Conversion::of("etcdserverpb.Maintenance", "Status").unwrap();
+            let bound = (&replies, Duration::from_millis(1));
+            unary(Messages::of(Response::new(body)), conversion, may_write, bound)
+        };
+        assert_eq!(answer(false).await.err().unwrap().code(), Code::Unknown);
+        let answer = answer(true).await.unwrap();
+        assert!(replies.used() > COUNTED_BYTES_MIN as u64);
+        let json = answer.into_body().collect().await.unwrap().to_bytes();
+        assert!(json.len() > COUNTED_BYTES_MIN);
+        drop(json);
+        assert_eq!(replies.used(), 1);
     }
 }

@@ -51,6 +51,9 @@ use quorate_requests::admission::Bound;
 /// consists only of escapes would grow sixfold, but does not occur in practice.
 const JSON_FACTOR: usize = 4;
 
+/// The gRPC path of the only unary method with large replies that never writes.
+const RANGE: &str = "/etcdserverpb.KV/Range";
+
 /// The gateway to the services of one member.
 #[derive(Clone, Debug)]
 pub(crate) struct Gateway {
@@ -145,7 +148,9 @@ impl Gateway {
         let messages = Messages::of(response);
         match target.kind {
             Kind::Unary => {
-                answer::unary(messages, target.conversion, &self.replies, self.timeout).await
+                let may_write = target.path != RANGE;
+                let bound = (&self.replies, self.timeout);
+                answer::unary(messages, target.conversion, may_write, bound).await
             }
             Kind::ServerStream | Kind::BidiStream => {
                 Ok(answer::stream(messages, target.conversion).await)
