@@ -17,6 +17,7 @@ use quorate_core::Defragmented;
 use quorate_net::runtime::blocking;
 use quorate_raft::LogIndex;
 use quorate_requests::access::{AccessControl, Credentials};
+use quorate_requests::admission::OwnedPermit;
 use quorate_requests::{
     DataStore, Image, Listed, Progress, RequestError, ServerHandles, Sizes, Status, StoreFuture,
     StoreResult, Write, WriteFuture, probe_query,
@@ -147,6 +148,10 @@ impl DataStore for MemberStore {
 
     fn read_txn(&self, request: &Arc<TxnRequest>) -> StoreResult<'_, Listed<TxnResponse>> {
         self.reader.txn(request)
+    }
+
+    fn reserve_lists(&self, request: &TxnRequest) -> StoreResult<'_, Option<OwnedPermit>> {
+        self.reader.reserve_lists(request)
     }
 
     fn hub(&self) -> &Hub {

@@ -8,16 +8,19 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use prost::Message as _;
+use prost::Message;
 use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::compare::{CompareResult, TargetUnion};
+use quorate_api::etcdserverpb::request_op::Request;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_api::raftpb;
 use quorate_tests::{
-    Client, Held, Kind, Options, RawAnswer, RawHttp2, Server, Shim, Watch, call_head,
-    eventually_within, framed, literal, on_quorate, prefix, put, put_op, range, request_with, txn,
-    watch_prefix, within,
+    Client, Held, Kind, Options, RawAnswer, RawHttp2, Server, Shim, Watch, call_head, compare,
+    eventually_within, framed, literal, on_quorate, op, prefix, put, put_op, range, refused,
+    request_with, txn, txn_when, watch_prefix, within,
 };
 use tokio::task::JoinSet;
+use tonic::Code;
 
 on_quorate! {
     alone:
@@ -29,6 +32,8 @@ on_quorate! {
     tasks_beyond_the_maximum_number_are_refused,
     lists_wait_or_are_refused_while_unread_responses_use_up_the_limit,
     memory_for_record_references_of_unread_lists_is_bounded,
+    lists_in_transactions_that_write_are_bounded,
+    transactions_that_would_delay_other_writes_are_refused,
     watchers_beyond_the_memory_limit_are_refused,
     events_queued_for_a_slow_watch_client_are_bounded,
     no_requests_are_read_from_a_watch_client_that_does_not_read_responses,
@@ -240,7 +245,12 @@ async fn tasks_beyond_the_maximum_number_are_refused(kind: Kind) {
 
 /// Requests lists of all keys, and reads only the beginning of each list.
 fn lists_unread(server: &Server, count: usize) -> Vec<RawHttp2> {
-    let (head, body) = (call_head("/etcdserverpb.KV/Range"), framed(&prefix("k").encode_to_vec()));
+    unread(server, count, "/etcdserverpb.KV/Range", &prefix("k"))
+}
+
+/// Sends this call on many connections, and reads only the beginning of each response.
+fn unread(server: &Server, count: usize, path: &str, request: &impl Message) -> Vec<RawHttp2> {
+    let (head, body) = (call_head(path), framed(&request.encode_to_vec()));
     let open = |_| {
         let mut connection = RawHttp2::connect(server.port());
         let id = connection.open(&head);
@@ -276,14 +286,59 @@ async fn lists_wait_or_are_refused_while_unread_responses_use_up_the_limit(kind:
     assert_eq!(client.range(prefix("k")).await.unwrap().kvs.len(), 300);
 }
 
-async fn memory_for_record_references_of_unread_lists_is_bounded(kind: Kind) {
-    let server = Server::start(kind).await;
-    let client = server.client();
-    let keys = 100_000;
-    for first in (0..keys).step_by(125) {
+/// The number of keys that [`put_many`] writes.
+const MANY: usize = 100_000;
+
+async fn put_many(client: &Client) {
+    for first in (0..MANY).step_by(125) {
         let puts = (first..first + 125).map(|number| put_op(format!("k{number:06}"), ""));
         client.txn(txn(puts.collect())).await.unwrap();
     }
+}
+
+fn list_op() -> pb::RequestOp {
+    op(Request::RequestRange(prefix("k")))
+}
+
+async fn lists_in_transactions_that_write_are_bounded(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    put_many(&client).await;
+    let request = txn(vec![put_op("written", ""), list_op()]);
+    let (held, series) =
+        (unread(&server, 120, "/etcdserverpb.KV/Txn", &request), "quorate_lists_reference_bytes");
+    reaches(&server, "quorate_lists_refused_total", 1.0).await;
+    let bytes = metric(&server, series);
+    // The last accepted list may exceed the limit.
+    assert!((250.0..=262.0).contains(&(bytes / MIB_FLOAT)), "{bytes}");
+    assert_eq!(client.txn(request).await.unwrap_err().message(), TOO_MANY);
+    within("a write", client.txn(txn(vec![put_op("written", "")]))).await.unwrap();
+    drop(held);
+    drops_to_zero(&server, series).await;
+}
+
+async fn transactions_that_would_delay_other_writes_are_refused(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    put_many(&client).await;
+    let text = "etcdserver: too many operations in txn request";
+    let nested = |lists: usize| {
+        let inner = op(Request::RequestTxn(txn(vec![list_op(); lists])));
+        client.txn(txn(vec![inner, op(Request::RequestTxn(txn(vec![list_op()])))]))
+    };
+    refused(nested(41).await, Code::InvalidArgument, text);
+    assert!(nested(2).await.unwrap().succeeded);
+    let is_written = compare("k", CompareResult::Greater, TargetUnion::Version(0));
+    let conditions = vec![pb::Compare { range_end: "l".into(), ..is_written }; 42];
+    let compared = |operations| client.txn(txn_when(conditions.clone(), operations, vec![]));
+    refused(compared(vec![put_op("written", "")]).await, Code::InvalidArgument, text);
+    assert!(compared(vec![]).await.unwrap().succeeded, "a transaction that only reads delays none");
+}
+
+async fn memory_for_record_references_of_unread_lists_is_bounded(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    put_many(&client).await;
     let (held, series) = (lists_unread(&server, 120), "quorate_lists_reference_bytes");
     reaches(&server, "quorate_lists_refused_total", 1.0).await;
     let bytes = metric(&server, series);
@@ -295,7 +350,7 @@ async fn memory_for_record_references_of_unread_lists_is_bounded(kind: Kind) {
     assert_eq!(within("a page", client.range(page)).await.unwrap().kvs.len(), 100);
     drop(held);
     drops_to_zero(&server, series).await;
-    assert_eq!(client.range(prefix("k")).await.unwrap().kvs.len(), keys);
+    assert_eq!(client.range(prefix("k")).await.unwrap().kvs.len(), MANY);
 }
 
 async fn watchers_beyond_the_memory_limit_are_refused(kind: Kind) {

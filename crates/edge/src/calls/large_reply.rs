@@ -20,7 +20,9 @@ use parking_lot::Mutex;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, message};
 use quorate_api::etcdserverpb::response_op::Response as OpResponse;
-use quorate_api::etcdserverpb::{DeleteRangeResponse, RangeResponse, ResponseOp, TxnResponse};
+use quorate_api::etcdserverpb::{
+    DeleteRangeResponse, PutResponse, RangeResponse, ResponseOp, TxnResponse,
+};
 use quorate_api::record::KeyValue;
 use tonic::{Response, Status};
 
@@ -28,6 +30,7 @@ use quorate_grpc::ending::Ending;
 use quorate_grpc::framing::{HEAD_BYTES, message_head};
 use quorate_requests::RequestError;
 use quorate_requests::admission::{Bound, OwnedPermit};
+use quorate_requests::bound::Full;
 
 /// Replies of at least this many bytes are counted and encoded in parts. Encoding in parts is also faster: allocating
 /// and freeing one large buffer per reply costs a page fault for every 4 KiB.
@@ -99,6 +102,13 @@ impl Large for RangeResponse {
         parts.push_message(&Self { header: self.header, ..Self::default() });
         parts.push_records(2, self.kvs);
         parts.push_message(&Self { more: self.more, count: self.count, ..Self::default() });
+    }
+}
+
+impl Large for PutResponse {
+    fn into_parts(self, parts: &mut Parts) {
+        parts.push_message(&Self { header: self.header, prev_kv: None });
+        parts.push_records(2, self.prev_kv.into_iter().collect());
     }
 }
 
@@ -226,9 +236,15 @@ impl<M: Large> Reply<M> {
 pub(crate) struct StreamPermits(Arc<Mutex<Vec<OwnedPermit>>>);
 
 impl StreamPermits {
-    /// Adds the permit of the next message.
-    pub(crate) fn push(&self, permit: OwnedPermit) {
-        self.0.lock().push(permit);
+    /// Takes a permit for the next message if the message is large. Fails if the limit is reached.
+    pub(crate) fn count(&self, message: &impl Message, replies: &Arc<Bound>) -> Result<(), Full> {
+        let len = message.encoded_len();
+        if len >= COUNTED_BYTES_MIN {
+            // The library's buffer may be twice the size of its content.
+            let permit = Bound::take_owned(replies, 2 * len as u64)?;
+            self.0.lock().push(permit);
+        }
+        Ok(())
     }
 }
 
@@ -237,14 +253,10 @@ pub(crate) fn counted<M: Message>(
     message: M,
     replies: &Arc<Bound>,
 ) -> Result<Response<M>, RequestError> {
-    let len = message.encoded_len();
+    let permits = StreamPermits::default();
+    permits.count(&message, replies)?;
     let mut response = Response::new(message);
-    if len >= COUNTED_BYTES_MIN {
-        let permits = StreamPermits::default();
-        // The library's buffer may be twice the size of its content.
-        permits.push(Bound::take_owned(replies, 2 * len as u64)?);
-        response.extensions_mut().insert(permits);
-    }
+    response.extensions_mut().insert(permits);
     Ok(response)
 }
 
@@ -278,6 +290,9 @@ impl Body for Counted {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
         let permits = std::mem::take(&mut *self.permits.0.lock());
+        if permits.is_empty() {
+            return Poll::Ready(frame);
+        }
         let counted = |frame: Frame<Bytes>| frame.map_data(|bytes| hold(bytes, permits));
         Poll::Ready(frame.map(|frame| frame.map(counted)))
     }
@@ -401,7 +416,7 @@ impl Body for LargeReply {
 mod tests {
     use bytes::BufMut;
     use http_body_util::BodyExt;
-    use quorate_api::etcdserverpb::{PutResponse, ResponseHeader};
+    use quorate_api::etcdserverpb::{LeaseLeasesResponse, LeaseStatus, ResponseHeader};
     use quorate_api::record::Fields;
 
     use proptest::prelude::*;
@@ -569,13 +584,16 @@ mod tests {
         drop(again);
     }
 
-    #[test]
-    fn large_replies_without_records_are_refused_at_the_byte_limit() {
-        use quorate_api::etcdserverpb::{LeaseLeasesResponse, LeaseStatus};
-        let list = |count| LeaseLeasesResponse {
+    /// Returns a message that the library encodes as a whole.
+    fn list(count: i64) -> LeaseLeasesResponse {
+        LeaseLeasesResponse {
             header: None,
             leases: (0..count).map(|id| LeaseStatus { id: id + 1_000_000 }).collect(),
-        };
+        }
+    }
+
+    #[test]
+    fn large_replies_without_records_are_refused_at_the_byte_limit() {
         let replies = Arc::new(Bound::new(1));
         let first = counted(list(2_000), &replies).unwrap();
         assert_eq!(replies.used(), 2 * list(2_000).encoded_len() as u64);
@@ -594,14 +612,19 @@ mod tests {
     async fn a_frame_of_a_stream_holds_the_permit_of_its_message() {
         let replies = Arc::new(Bound::new(1));
         let permits = StreamPermits::default();
-        permits.push(Bound::take_owned(&replies, 7).unwrap());
+        permits.count(&list(10), &replies).unwrap();
+        assert_eq!(replies.used(), 0, "a small message is not counted");
+        permits.count(&list(2_000), &replies).unwrap();
+        let used = replies.used();
+        assert_eq!(used, 2 * list(2_000).encoded_len() as u64);
+        permits.count(&list(2_000), &replies).unwrap_err();
         let mut extensions = http::Extensions::new();
         extensions.insert(permits);
         let encoded = http_body_util::Full::new(Bytes::from_static(b"message"));
         let mut body = Box::pin(body_of(&mut extensions, tonic::body::Body::new(encoded)));
         let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
         drop(body);
-        assert_eq!((&frame[..], replies.used()), (&b"message"[..], 7));
+        assert_eq!((&frame[..], replies.used()), (&b"message"[..], used));
         drop(frame);
         assert_eq!(replies.used(), 0);
     }

@@ -28,11 +28,12 @@ use super::recipes::{
 };
 use crate::calls::authorized::Authorized;
 use crate::calls::contended_name::Name;
-use crate::calls::large_reply::counted;
+use crate::calls::large_reply::{StreamPermits, counted};
 use crate::calls::status::status;
 use crate::calls::streams::until;
 use quorate_grpc::head::requires_leader;
 use quorate_requests::access::Client;
+use quorate_requests::admission::Bound;
 
 /// The Election service.
 #[derive(Debug)]
@@ -149,8 +150,13 @@ impl ElectionService {
         let (client, request) = request.into_parts();
         let name = Name::new(&request.name);
         let recipes = Arc::clone(&self.recipes);
+        let replies = Arc::clone(&recipes.info.admission().replies);
         let observer = Observer { recipes, client, name, pending: VecDeque::new(), followed: None };
-        Ok(Response::new(Box::pin(until(Leaders(Some(observer.step())), end))))
+        let permits = StreamPermits::default();
+        let leaders = Leaders { step: Some(observer.step()), permits: permits.clone(), replies };
+        let mut response: Response<BoxStream<_>> = Response::new(Box::pin(until(leaders, end)));
+        response.extensions_mut().insert(permits);
+        Ok(response)
     }
 
     pub(crate) async fn resign(
@@ -177,17 +183,27 @@ struct Observer {
 
 type Step = Pin<Box<dyn Future<Output = (Observer, Option<LeaderResponse>)> + Send>>;
 
-/// Stream of an observer's responses; `None` after the stream has ended.
-struct Leaders(Option<Step>);
+/// The stream of an observer's responses. It fails if the limit on replies is reached.
+struct Leaders {
+    /// `None` after the stream has ended.
+    step: Option<Step>,
+    permits: StreamPermits,
+    replies: Arc<Bound>,
+}
 
 impl Stream for Leaders {
     type Item = Result<LeaderResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Some(step) = &mut self.0 else { return Poll::Ready(None) };
+        let Some(step) = &mut self.step else { return Poll::Ready(None) };
         let (observer, next) = ready!(step.as_mut().poll(cx));
-        self.0 = next.is_some().then(|| observer.step());
-        Poll::Ready(next.map(Ok))
+        self.step = None;
+        let Some(next) = next else { return Poll::Ready(None) };
+        if let Err(full) = self.permits.count(&next, &self.replies) {
+            return Poll::Ready(Some(Err(as_client_error(status(full)))));
+        }
+        self.step = Some(observer.step());
+        Poll::Ready(Some(Ok(next)))
     }
 }
 

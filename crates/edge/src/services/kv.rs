@@ -265,9 +265,14 @@ impl Kv {
         Ok(Reply::new(response, permit))
     }
 
-    /// Returns the reply to an executed request, even if the reply exceeds the limit on replies.
-    fn reply_regardless<M: Large>(&self, response: M) -> Result<Response<M>, Status> {
-        Reply::new(response, None).admit_regardless(&self.info.admission().replies).into_response()
+    /// Returns the reply to an executed request, even if the reply exceeds the limit on replies. `list` is the permit for
+    /// the memory of its records.
+    fn reply_regardless<M: Large>(
+        &self,
+        response: M,
+        list: Option<OwnedPermit>,
+    ) -> Result<Response<M>, Status> {
+        Reply::new(response, list).admit_regardless(&self.info.admission().replies).into_response()
     }
 
     async fn wait_for_permit(&self, bytes: u64) -> Result<OwnedPermit, RequestError> {
@@ -345,7 +350,12 @@ impl Kv {
         let mut scope = self.scope(&client);
         let result = self.write_put(&mut scope, put).await;
         scope.end_write(&result);
-        result.map(Response::new)
+        let response = result?;
+        // The previous record may be large.
+        if response.prev_kv.is_some() {
+            return self.reply_regardless(response, None);
+        }
+        Ok(Response::new(response))
     }
 
     pub(crate) async fn delete_range(
@@ -356,7 +366,7 @@ impl Kv {
         let mut scope = self.scope(&client);
         let result = self.write_deletion(&mut scope, delete).await;
         scope.end_write(&result);
-        self.reply_regardless(result?)
+        self.reply_regardless(result?, None)
     }
 
     pub(crate) async fn txn(
@@ -370,9 +380,10 @@ impl Kv {
             let reply = self.answer_txn(scope, txn, ready).await;
             return reply.map_err(status)?.into_response();
         }
+        let list = self.store.reserve_lists(&txn).await.map_err(status)?;
         let result = self.write_txn(&mut scope, txn).await;
         scope.end_write(&result);
-        self.reply_regardless(result?)
+        self.reply_regardless(result?, list)
     }
 
     pub(crate) async fn compact(

@@ -22,14 +22,13 @@ use prost::Message;
 use quorate_api::etcdserverpb::{RangeResponse, RangeStreamResponse, ResponseHeader};
 use quorate_api::record::{Fields, KeyValue};
 use quorate_requests::access::{AccessControl, Pass};
-use quorate_requests::admission::Bound;
 use quorate_requests::{DataStore, Listed, RequestError, ServerInfo};
 use quorate_state::mvcc::{RangeQuery, RangeResult, SortTarget};
 use quorate_telemetry::trace::Operation;
 use tokio_stream::Stream;
 use tonic::Status;
 
-use crate::calls::large_reply::{COUNTED_BYTES_MIN, StreamPermits};
+use crate::calls::large_reply::StreamPermits;
 use crate::calls::status::status;
 
 /// Number of keys read for the first chunk.
@@ -162,14 +161,9 @@ impl Chunks {
         if chunk.header.is_some() {
             chunk.header = self.info.complete(chunk.header);
         }
-        let len = chunk.encoded_len();
-        if len >= COUNTED_BYTES_MIN {
-            // The library's buffer may be twice the size of its content.
-            let replies = &self.info.admission().replies;
-            let permit = Bound::take_owned(replies, 2 * len as u64);
-            // Without the permit, the stream ends with an error, so the rest of the range is not read.
-            self.permits.push(permit.inspect_err(|_| self.range.end())?);
-        }
+        let counted = self.permits.count(&chunk, &self.info.admission().replies);
+        // Without the permit, the stream ends with an error, so the rest of the range is not read.
+        counted.inspect_err(|_| self.range.end())?;
         Ok(chunk)
     }
 

@@ -15,3 +15,4 @@ pub(crate) mod proposer;
 pub(crate) mod reader;
 pub(crate) mod slow_writes;
 mod timeout;
+mod weight;

@@ -5,50 +5,25 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use quorate_api::etcdserverpb::request_op::Request as Operation;
 use quorate_api::etcdserverpb::{TxnRequest, TxnResponse};
-use quorate_api::record::KeyValue;
 use quorate_core::{LeadershipState, LeaseView};
 use quorate_net::runtime::blocking;
 use quorate_node::BarrierFailure;
-use quorate_requests::admission::{Admission, Bound};
+use quorate_requests::admission::{Admission, Bound, OwnedPermit};
 use quorate_requests::{Image, Listed, RequestError, StoreFuture};
-use quorate_state::apply::{PublishedState, read_txn};
+use quorate_state::apply::{PublishedState, RequestRefusal, read_txn};
 use quorate_state::backend::Backend;
 use quorate_state::lease::Leases;
-use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, SortOrder, SortTarget, View};
+use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, View};
 use quorate_state::units::Millis;
 use quorate_state::watch::{HistoryFault, Hub};
 
 use crate::requests::member_info::MemberInfo;
+use crate::requests::weight::Weight;
 use crate::threads::channels::{DriverHandle, Input, ProcessedBy};
 use crate::threads::completion;
 use crate::threads::fatal::FaultReports;
 use crate::threads::outcome::{AWAITING, Outcome};
-
-/// A read that returns at least this many records needs a permit. Permits limit the memory that references to records
-/// occupy.
-const LONG_LIST_RECORDS: usize = 16 * 1024;
-
-/// A read that visits at least this many keys runs on a blocking thread, because it takes milliseconds and would delay
-/// other requests on the connection thread.
-const LONG_WALK_KEYS: usize = 32 * 1024;
-
-/// An estimate of the resources that a read needs.
-#[derive(Clone, Copy, Debug, Default)]
-struct Weight {
-    /// The number of records that the read returns.
-    returned: usize,
-    /// The number of keys that the read visits.
-    walked: usize,
-}
-
-impl Weight {
-    /// Returns whether the read may run on a connection thread and needs no permit for its list.
-    const fn is_small(self) -> bool {
-        self.returned < LONG_LIST_RECORDS && self.walked < LONG_WALK_KEYS
-    }
-}
 
 /// Reads published views, after a read barrier if necessary.
 #[derive(Debug)]
@@ -149,13 +124,13 @@ impl Reader {
         self: &Arc<Self>,
         query: &RangeQuery,
     ) -> StoreFuture<'_, Result<Listed<RangeResult>, RequestError>> {
-        match self.weigh([query]) {
+        match Weight::of_range(query, &self.view()) {
             Ok(weight) if weight.is_small() => StoreFuture::ready(listed(self.range_now(query))),
             Ok(weight) => {
                 let query = query.clone();
                 StoreFuture::pending(self.gather(weight, move |reader| reader.range_now(&query)))
             }
-            Err(error) => StoreFuture::ready(Err(error)),
+            Err(error) => StoreFuture::ready(Err(self.read_error(error))),
         }
     }
 
@@ -164,24 +139,37 @@ impl Reader {
         self: &Arc<Self>,
         request: &Arc<TxnRequest>,
     ) -> StoreFuture<'_, Result<Listed<TxnResponse>, RequestError>> {
-        // The estimate covers the queries of both branches, because it is not yet known which branch will be taken.
-        let queries: Vec<_> = request
-            .success
-            .iter()
-            .chain(&request.failure)
-            .filter_map(|operation| match &operation.request {
-                Some(Operation::RequestRange(range)) => RangeQuery::from_request(range),
-                _ => None,
-            })
-            .collect();
-        match self.weigh(&queries) {
+        match Weight::of_txn(request, &self.view()) {
             Ok(weight) if weight.is_small() => StoreFuture::ready(listed(self.txn_now(request))),
             Ok(weight) => {
                 let request = Arc::clone(request);
                 StoreFuture::pending(self.gather(weight, move |reader| reader.txn_now(&request)))
             }
-            Err(error) => StoreFuture::ready(Err(error)),
+            Err(error) => StoreFuture::ready(Err(self.read_error(error))),
         }
+    }
+
+    /// Waits for the permit for the lists in the response to a transaction that goes through the log. Refuses the
+    /// transaction if it would delay the entries after it for too long.
+    pub(crate) fn reserve_lists(
+        &self,
+        request: &TxnRequest,
+    ) -> StoreFuture<'_, Result<Option<OwnedPermit>, RequestError>> {
+        match Weight::of_txn(request, &self.view()) {
+            Ok(weight) if weight.delays_entries() => StoreFuture::ready(Err(
+                RequestError::Refused(RequestRefusal::TooManyOperations.into()),
+            )),
+            Ok(weight) if weight.list_bytes().is_none() => StoreFuture::ready(Ok(None)),
+            Ok(weight) => StoreFuture::pending(self.wait_for_list(weight)),
+            Err(error) => StoreFuture::ready(Err(self.read_error(error))),
+        }
+    }
+
+    /// Waits for the permit for a list, if it is long.
+    async fn wait_for_list(&self, weight: Weight) -> Result<Option<OwnedPermit>, RequestError> {
+        let Some(bytes) = weight.list_bytes() else { return Ok(None) };
+        let timeout = self.info.limits().request_timeout;
+        Ok(Some(Bound::take_within(&self.admission.lists, bytes, timeout).await?))
     }
 
     /// Waits for the permit if the list is long, and reads on a blocking thread.
@@ -190,47 +178,11 @@ impl Reader {
         weight: Weight,
         read: impl FnOnce(&Self) -> Result<T, RequestError> + Send + 'static,
     ) -> Result<Listed<T>, RequestError> {
-        let permit = if weight.returned < LONG_LIST_RECORDS {
-            None
-        } else {
-            let bytes = weight.returned.saturating_mul(size_of::<KeyValue>()) as u64;
-            let timeout = self.info.limits().request_timeout;
-            Some(Bound::take_within(&self.admission.lists, bytes, timeout).await?)
-        };
+        let permit = self.wait_for_list(weight).await?;
         let reader = Arc::clone(self);
         // The permit moves to the blocking thread, because the read continues even if the client disconnects.
         let (result, permit) = blocking(move || (read(&reader), permit)).await;
         Ok(Listed { result: result?, permit })
-    }
-
-    /// Estimates the resources that these queries need. The estimate is based on the newest revision, which is close
-    /// enough for queries at older revisions.
-    fn weigh<'a>(
-        &self,
-        queries: impl IntoIterator<Item = &'a RangeQuery>,
-    ) -> Result<Weight, RequestError> {
-        let mut weight = Weight::default();
-        for query in queries {
-            if query.range_end.is_empty() {
-                continue;
-            }
-            let view = self.view();
-            let counting = RangeQuery { count_only: true, revision: 0, ..query.clone() };
-            let count = view.range(&counting).map_err(|error| self.read_error(error))?.count;
-            let bound = if query.count_only {
-                0
-            } else if query.limit > 0 && limits_the_work(query) {
-                query.limit
-            } else {
-                i64::MAX
-            };
-            let is_historic = query.revision > 0 && query.revision < view.current_revision();
-            let walked_bound = if is_historic { i64::MAX } else { bound };
-            let at_most = |bound: i64| usize::try_from(count.min(bound)).unwrap_or(usize::MAX);
-            weight.returned = weight.returned.saturating_add(at_most(bound));
-            weight.walked = weight.walked.saturating_add(at_most(walked_bound));
-        }
-        Ok(weight)
     }
 
     fn range_now(&self, query: &RangeQuery) -> Result<RangeResult, RequestError> {
@@ -288,19 +240,6 @@ impl LeaseView for Reader {
 
 fn listed<T>(result: Result<T, RequestError>) -> Result<Listed<T>, RequestError> {
     result.map(|result| Listed { result, permit: None })
-}
-
-/// Returns whether a query reads only the records that it returns. A query that sorts by anything but the key, or
-/// filters by revision, reads all records of its range.
-fn limits_the_work(query: &RangeQuery) -> bool {
-    let in_key_order = query.sort_order == SortOrder::None || query.sort_target == SortTarget::Key;
-    let bounds = [
-        query.min_mod_revision,
-        query.max_mod_revision,
-        query.min_create_revision,
-        query.max_create_revision,
-    ];
-    in_key_order && bounds == [0; 4]
 }
 
 /// The history for watchers cannot be read from the store.

@@ -20,7 +20,7 @@ use quorate_engine::{Engine, EngineError};
 use quorate_member::RequestIds;
 use quorate_net::runtime::blocking;
 use quorate_requests::access::{AccessControl, Credentials};
-use quorate_requests::admission::Bound;
+use quorate_requests::admission::{Bound, OwnedPermit};
 use quorate_requests::{
     DataStore, Defragmented, Image, Listed, Progress, RequestError, ServerInfo, Sizes, Status,
     StoreFuture, StoreResult, Write, WriteFuture,
@@ -245,6 +245,11 @@ impl DataStore for EngineStore {
             metrics.range.add(response.responses.len() as u64);
             Ok(self.listed(response, 0))
         })
+    }
+
+    /// Returns no permit: the database executes the reads of a transaction, and does so while other writes continue.
+    fn reserve_lists(&self, _: &TxnRequest) -> StoreResult<'_, Option<OwnedPermit>> {
+        StoreFuture::ready(Ok(None))
     }
 
     fn hub(&self) -> &Hub {
