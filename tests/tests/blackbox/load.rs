@@ -104,8 +104,9 @@ async fn bench_kubernetes_simulates_an_api_server(kind: Kind) {
     let server = Server::start(kind).await;
     let endpoint = format!("127.0.0.1:{}", server.port());
     let args = ["bench", "kubernetes", "--json", "--endpoints", &endpoint];
-    let size = ["--total", "4000", "--keys", "300", "--page", "50", "--clients", "20"];
-    let more = ["--connections", "4", "--watchers", "3", "--compact-every", "100ms"];
+    let size = ["--duration", "3s", "--keys", "300", "--page", "50", "--clients", "20"];
+    // A list whose pages take longer than this fails, because its revision is compacted.
+    let more = ["--connections", "4", "--watchers", "3", "--compact-every", "1s"];
     let mut command = Command::new(Kind::Quorate.program());
     command.args(args).args(size).args(more);
     if let Some(user) = server.user_of_tools() {

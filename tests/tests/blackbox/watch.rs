@@ -31,6 +31,7 @@ on_both_servers! {
     an_empty_request_is_ignored,
     closing_the_request_side_leaves_the_watch_stream_open,
     many_watchers_share_a_stream,
+    closing_a_stream_with_many_watchers_leaves_the_server_running,
     a_watch_stream_that_requires_a_leader_gets_events,
 }
 
@@ -439,6 +440,23 @@ async fn closing_the_request_side_leaves_the_watch_stream_open(kind: Kind) {
         client.write("k", number.to_string()).await;
     }
     assert_eq!(watch.events(3).await.len(), 3);
+}
+
+async fn closing_a_stream_with_many_watchers_leaves_the_server_running(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let mut watch = Watch::open(&client);
+    // Each key is watched twice, and the watchers of a key are far apart.
+    for number in (0..300).chain(0..300) {
+        watch.create(watch_key(format!("k{number}"))).await;
+    }
+    drop(watch);
+    let mut other = Watch::open(&client);
+    other.create(watch_key("k0")).await;
+    for round in 0..10 {
+        client.write("k0", format!("{round}")).await;
+        assert_eq!(other.next().await.events.len(), 1);
+    }
 }
 
 async fn many_watchers_share_a_stream(kind: Kind) {
