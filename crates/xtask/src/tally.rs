@@ -12,7 +12,7 @@ use std::io::{self, BufRead as _, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, mpsc};
 
-use crate::Outcome;
+use crate::{Outcome, say};
 
 /// The start of the line that a skipped test prints.
 const SKIPPED: &str = "skipped: ";
@@ -21,8 +21,10 @@ const SKIPPED: &str = "skipped: ";
 const FAILURE_LINES_MAX: usize = 8;
 
 /// The results of all tests so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tally {
+    /// Prints a line of the output of tests.
+    print: fn(&str),
     passed: u64,
     failed: u64,
     skipped: u64,
@@ -66,6 +68,12 @@ impl Run {
 }
 
 impl Tally {
+    /// Begins with no results. `print` receives each line of output.
+    pub(crate) fn new(print: fn(&str)) -> Self {
+        let (failures, reasons) = (Vec::new(), BTreeSet::new());
+        Self { print, passed: 0, failed: 0, skipped: 0, failures, reasons }
+    }
+
     /// Runs test programs, at most `at_once` at the same time, prints their output and counts the results. All programs
     /// run, even if earlier ones fail.
     ///
@@ -89,6 +97,7 @@ impl Tally {
                 let sender = sender.clone();
                 scope.spawn(move || {
                     while let Some(Run { heading, command }) = next() {
+                        say(&format!("running {heading}"));
                         let mut lines = Vec::new();
                         let status = complete(command, |line| lines.push(line.to_owned()));
                         sender
@@ -110,13 +119,13 @@ impl Tally {
     }
 
     fn begin(&self, heading: String) -> Reading {
-        print(&format!("\n{heading}"));
+        (self.print)(&format!("\n{heading}"));
         Reading { heading, failed_before: self.failed, ..Reading::default() }
     }
 
     fn read_and_print(&mut self, reading: &mut Reading, line: &str) {
         if self.read(reading, line) {
-            print(line);
+            (self.print)(line);
         }
     }
 
@@ -200,11 +209,6 @@ fn complete(mut command: Command, mut read: impl FnMut(&str)) -> io::Result<Exit
     process.wait()
 }
 
-#[expect(clippy::print_stdout, reason = "the output of the tests is passed on to the user")]
-fn print(line: &str) {
-    println!("{line}");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,7 +247,7 @@ test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 
     #[test]
     fn a_skipped_test_does_not_count_as_passed() {
-        let (mut tally, mut reading) = (Tally::default(), Reading::default());
+        let (mut tally, mut reading) = (Tally::new(|_| {}), Reading::default());
         let shown: Vec<_> = OUTPUT.lines().filter(|line| tally.read(&mut reading, line)).collect();
         assert!(tally.text().starts_with("skipped: there is no etcd\nskipped: there is no tool\n"));
         assert!(tally.text().ends_with("\n8 passed, 1 failed, 2 skipped"));
@@ -253,7 +257,7 @@ test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 
     #[test]
     fn the_summary_contains_the_output_of_failed_tests() {
-        let mut tally = Tally::default();
+        let mut tally = Tally::new(|_| {});
         let mut reading = tally.begin("a package".to_owned());
         for line in OUTPUT.lines() {
             tally.read(&mut reading, line);
@@ -278,7 +282,7 @@ failed: c, in a package
         const FAIL: &str = "echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored'; exit 101";
         const CRASH: &str = "echo 'test a ... ok'; exit 3";
         for at_once in [1, 2, 8] {
-            let mut tally = Tally::default();
+            let mut tally = Tally::new(|_| {});
             let runs = [FAIL, PASS, CRASH, "true", PASS].map(sh).into();
             let outcome = tally.run(runs, at_once);
             assert!(outcome.is_err());
@@ -287,9 +291,9 @@ failed: c, in a package
             assert!(summary.contains("failed: true: no test result\n"), "{summary}");
             assert!(summary.ends_with("5 passed, 3 failed, 0 skipped"), "{summary}");
         }
-        let mut tally = Tally::default();
+        let mut tally = Tally::new(|_| {});
         assert_eq!(tally.run(vec![sh(PASS), sh(PASS)], 2), Ok(()));
-        let mut missing = Tally::default();
+        let mut missing = Tally::new(|_| {});
         let run = Run::new("missing".to_owned(), Command::new("/nowhere"));
         assert!(missing.run(vec![run], 1).is_err());
         assert!(missing.text().ends_with("0 passed, 1 failed, 0 skipped"));

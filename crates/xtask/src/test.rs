@@ -38,9 +38,9 @@ const LONGEST_FIRST: [&str; 6] =
 /// measure memory or latency.
 const AT_ONCE: usize = 2;
 
-/// The number of black-box tests that run in parallel. These tests mostly wait for servers. Tests with clusters have
-/// their own limit.
-const BLACK_BOX_THREADS: &str = "8";
+/// The number of black-box tests that run in parallel, in all test programs together. These tests mostly wait for
+/// servers.
+const BLACK_BOX_TESTS_AT_ONCE: usize = 8;
 
 /// Test material: the name in `QUORATE_REQUIRE`, and the environment variable with the path.
 const MATERIAL: [(&str, &str); 7] = [
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let (black_box, others): (Vec<_>, Vec<_>) =
         programs.iter().partition(|program| program.is_of(&root().join(BLACK_BOX)));
     let at_once = if long { 1 } else { AT_ONCE };
-    let mut tally = Tally::default();
+    let mut tally = Tally::new(print);
     // All programs run, even if tests of an earlier one fail.
     let runs = others.iter().map(|program| {
         let command = material.passed_to(program.command());
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 
     outcome = outcome.and(sim::run_limited());
 
-    let runs = black_box_runs(&black_box, &material, &filters)?;
+    let runs = black_box_runs(&black_box, &material, &filters, at_once)?;
     outcome = outcome.and(tally.run(runs, at_once));
     if let Err(why) = &outcome {
         say(why);
@@ -136,12 +136,13 @@ fn black_box_runs(
     programs: &[&TestProgram],
     material: &Material,
     filters: &[&str],
+    at_once: usize,
 ) -> Result<Vec<Run>, String> {
     let run = |program: &TestProgram, mode: Option<&str>, is_secured: bool, filters: &[&str]| {
         let mut command = material.passed_to(program.command());
         command.args(filters);
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            command.env("RUST_TEST_THREADS", BLACK_BOX_THREADS);
+            command.env("RUST_TEST_THREADS", (BLACK_BOX_TESTS_AT_ONCE / at_once).to_string());
         }
         let mode = mode.map(|mode| ("QUORATE_CLUSTER", mode));
         let mut heading = program.source().to_owned();
@@ -172,10 +173,10 @@ fn black_box_runs(
     let part = |of_short: &'static [&'static str]| if filters == ours { of_short } else { filters };
     for (mode, filters) in [
         ("leader", filters),
+        (ON_DATABASE, filters),
         ("follower", filters),
         (PROXY, part(&BY_PROXY)),
         (GATEWAY, part(&BY_GATEWAY)),
-        (ON_DATABASE, filters),
         (AMONG_THREE_ON_DATABASE, part(&BY_THREE_ON_DATABASE)),
     ] {
         let is_on_database = [ON_DATABASE, AMONG_THREE_ON_DATABASE].contains(&mode);
@@ -258,13 +259,17 @@ impl Material {
 }
 
 /// Prints the skipped tests as the last lines, whether the run passed or failed.
-#[expect(clippy::print_stdout, reason = "the summary is the output of the command")]
 fn conclude(has_passed: bool, summary: String) -> Outcome {
     if !has_passed {
         return Err(summary);
     }
-    println!("{summary}");
+    print(&summary);
     Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "the results of the tests are the output of the command")]
+fn print(line: &str) {
+    println!("{line}");
 }
 
 /// Parses the list of required material.
