@@ -373,6 +373,7 @@ mod tests {
             first_read_request_id: 1,
             proposal_ticks_max: 70,
             fences_stalled_disk: true,
+            checks_reconfigurations: true,
             snapshot_policy: SnapshotPolicy::default(),
             hard_state: HardState::default(),
             conf_state: ConfState { voters, learners, ..ConfState::default() },

@@ -5,6 +5,8 @@ use quorate_raft::{
 };
 use thiserror::Error;
 
+use crate::reconfiguration::Danger;
+
 /// Data to make durable. The caller writes the fields in the order of their declaration.
 #[derive(Clone, Debug, Default)]
 pub struct Persist {
@@ -44,6 +46,8 @@ pub enum ProposalFailure {
     Dropped,
     /// Too many proposals wait for a leader, the uncommitted log is too large, or too many log writes are in progress.
     QueueFull,
+    /// The membership change had to wait for an earlier change, and would now endanger the quorum.
+    UnsafeChange(Danger),
 }
 
 /// The reason why a read barrier failed.

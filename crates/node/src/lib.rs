@@ -52,6 +52,7 @@ mod node;
 mod persistence;
 mod proposals;
 mod read_barrier;
+pub mod reconfiguration;
 mod refusals;
 mod snapshot_policy;
 mod succession;

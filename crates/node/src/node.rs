@@ -4,6 +4,7 @@ mod confirming;
 mod cut;
 mod full_disk;
 mod handing_over;
+mod held_changes;
 mod holdings;
 mod proposing;
 
@@ -11,10 +12,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use quorate_raft::{
-    ConfChange, ConfState, ConfigError, Configuration, Entry, HardState, LOCAL_APPEND, LOCAL_APPLY,
-    LogIndex, MemberId, MemoryStorage, Message, MessageKind, NONE, Note, NoteLevel, ReadState,
-    RefusalKind, Role, Snapshot, SnapshotMetadata, SnapshotOutcome, SoftState, Status, StepError,
-    Term,
+    ConfState, ConfigError, Configuration, Entry, HardState, LOCAL_APPEND, LOCAL_APPLY, LogIndex,
+    MemberId, MemoryStorage, Message, MessageKind, NONE, Note, NoteLevel, ReadState, RefusalKind,
+    Role, Snapshot, SnapshotMetadata, SnapshotOutcome, SoftState, Status, StepError, Term,
 };
 use thiserror::Error;
 
@@ -55,6 +55,9 @@ pub struct Config {
     /// Whether the member refrains from campaigning, and transfers leadership, while its disk is
     /// stalled.
     pub fences_stalled_disk: bool,
+    /// Whether a leader checks again that a membership change leaves a quorum, if the change had to wait for an earlier
+    /// change.
+    pub checks_reconfigurations: bool,
     /// The policy that decides when to take snapshots.
     pub snapshot_policy: SnapshotPolicy,
     /// The hard state found in the log.
@@ -69,18 +72,6 @@ pub struct Config {
     pub entries: Vec<Entry>,
     /// The index of the last entry that the state machine has applied.
     pub applied: LogIndex,
-}
-
-/// A membership change that is held until the previous change is applied.
-///
-/// Otherwise the core would replace it with an empty entry, and its proposer would never receive an answer. Even a
-/// correct client may propose the change this early, because a follower may have applied the previous change and
-/// answered its client before the leader has applied it.
-#[derive(Debug)]
-enum HeldChange {
-    Own(u64, ConfChange),
-    /// A change that a peer forwarded, to be proposed unchanged.
-    Forwarded(Message),
 }
 
 /// The reason why a node cannot start with the state on disk.
@@ -111,7 +102,10 @@ pub struct Node {
     barriers: ReadBarriers,
     early_appends: EarlyAppends,
     /// Membership changes that wait until this member has applied the previous change.
-    held_changes: VecDeque<HeldChange>,
+    held_changes: VecDeque<held_changes::HeldChange>,
+    /// Index of the last entry that has changed the membership since this member started, or 0.
+    members_changed_at: LogIndex,
+    checks_reconfigurations: bool,
     commit_notices: CommitNotices,
     confirmation: Confirmation,
     watched_read: Option<confirming::WatchedRead>,
@@ -189,6 +183,8 @@ impl Node {
             barriers: ReadBarriers::new(config.first_read_request_id),
             early_appends: EarlyAppends::default(),
             held_changes: VecDeque::new(),
+            members_changed_at: LogIndex::ZERO,
+            checks_reconfigurations: config.checks_reconfigurations,
             commit_notices: CommitNotices::default(),
             confirmation: Confirmation::default(),
             watched_read: None,
@@ -433,6 +429,9 @@ impl Node {
              next change would be checked against the former members; change {index}, applied {}",
             self.applied
         );
+        if change.is_some() {
+            self.members_changed_at = index;
+        }
         // The core must also count a refused change as applied, so it receives the default change, which is a no-op
         // because its node id is 0. The core returns an error even for the no-op if it has no voters yet.
         _ = self.raft.apply_conf_change(change.unwrap_or_default());

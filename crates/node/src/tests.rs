@@ -5,6 +5,7 @@ mod bounds;
 mod commit_notices;
 mod full_disk;
 mod read_confirmation;
+mod reconfiguration;
 mod snapshots;
 mod stalls;
 mod transfers;
@@ -30,6 +31,7 @@ fn config(id: u64, voters: &[u64]) -> Config {
         first_read_request_id: id << 48,
         proposal_ticks_max: 70,
         fences_stalled_disk: true,
+        checks_reconfigurations: true,
         snapshot_policy: SnapshotPolicy::default(),
         hard_state: HardState::default(),
         conf_state: ConfState { voters: voters.to_vec(), ..ConfState::default() },

@@ -21,6 +21,7 @@ use crate::message::Message;
 use crate::note::note;
 use crate::pending_reads::PendingReads;
 use crate::positions::TERM_END;
+use crate::progress::Progress;
 use crate::quorum::VoteResult;
 use crate::raft::Raft;
 use crate::received::{Round, TRANSFER_CONTEXT, Vote, VoteRequest};
@@ -143,6 +144,7 @@ impl<S: Storage> Raft<S> {
     pub(crate) fn tick_leader(&mut self) {
         self.heartbeat_elapsed += 1;
         self.election_elapsed += 1;
+        self.tracker.progress.values_mut().for_each(Progress::tick);
         if self.election_elapsed >= self.config.election_tick {
             self.election_elapsed = 0;
             if self.config.check_quorum {

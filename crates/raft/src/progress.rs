@@ -61,6 +61,8 @@ pub struct Progress {
     pub pending_snapshot: LogIndex,
     /// Whether the follower has responded since the leader last checked its quorum.
     pub is_recently_active: bool,
+    /// Ticks since the follower's last response, or `u32::MAX` if it has not responded to this leader.
+    silent_ticks: u32,
     /// Whether appends wait for the next acknowledgement or heartbeat response.
     pub is_flow_paused: bool,
     /// Whether the member has no vote.
@@ -81,6 +83,7 @@ impl Progress {
             state: ProgressState::Probe,
             pending_snapshot: LogIndex::ZERO,
             is_recently_active: false,
+            silent_ticks: u32::MAX,
             is_flow_paused: false,
             is_learner: false,
             inflights,
@@ -95,7 +98,27 @@ impl Progress {
         self.match_index = if is_self { last_index } else { LogIndex::ZERO };
         self.next_index = last_index + 1;
         self.is_recently_active = false;
+        self.silent_ticks = u32::MAX;
         self.sent_commit = LogIndex::ZERO;
+    }
+
+    /// Records that the follower has responded.
+    pub(crate) fn note_response(&mut self) {
+        self.is_recently_active = true;
+        self.silent_ticks = 0;
+    }
+
+    /// Counts a tick of the leader.
+    pub(crate) fn tick(&mut self) {
+        self.silent_ticks = self.silent_ticks.saturating_add(1);
+    }
+
+    /// Returns whether the follower has responded to this leader within the last `ticks` ticks. Unlike
+    /// [`Self::is_recently_active`], the result does not depend on when the leader last checked its quorum, and a new
+    /// member does not count before its first response.
+    #[must_use]
+    pub const fn has_responded_within(&self, ticks: u32) -> bool {
+        self.silent_ticks <= ticks && self.silent_ticks < u32::MAX
     }
 
     fn enter(&mut self, state: ProgressState) {

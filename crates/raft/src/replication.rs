@@ -122,7 +122,7 @@ impl<S: Storage> Raft<S> {
     pub(crate) fn handle_append_refused(&mut self, from: MemberId, refused: AppendRefused) {
         let AppendRefused { rejected, hint } = refused;
         let Some(progress) = self.heard_from(from) else { return };
-        progress.is_recently_active = true;
+        progress.note_response();
         note!(
             self,
             Debug,
@@ -161,7 +161,7 @@ impl<S: Storage> Raft<S> {
         if index > last_index {
             return Err(StepError::AcknowledgedBeyondLog { from, index, last_index });
         }
-        progress.is_recently_active = true;
+        progress.note_response();
         if !self.record_acknowledgement(from, index) {
             return Ok(());
         }
@@ -254,7 +254,7 @@ impl<S: Storage> Raft<S> {
     pub(crate) fn handle_heartbeat_response(&mut self, from: MemberId, context: &[u8]) {
         let last_index = self.log.last_index();
         let Some(progress) = self.heard_from(from) else { return };
-        progress.is_recently_active = true;
+        progress.note_response();
         progress.is_flow_paused = false;
         // A follower in the Probe state needs a probe before the leader can stream to it again, even if the follower
         // has all entries.

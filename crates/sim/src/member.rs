@@ -773,6 +773,10 @@ impl Process {
         let reason = match failure {
             ProposalFailure::Dropped => "the proposal was dropped",
             ProposalFailure::QueueFull => "too many requests",
+            ProposalFailure::UnsafeChange(_) => {
+                self.out.push(Out::RareState("a membership change that had to wait is refused"));
+                "the membership change would endanger the quorum"
+            }
         };
         self.fail_waiter(waiter, Failure::Never(reason));
     }

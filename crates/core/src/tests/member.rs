@@ -631,6 +631,7 @@ fn node_config(id: u64, start: Start, members: &Members) -> Config {
         first_read_request_id: id << 48,
         proposal_ticks_max: 1 << 40,
         fences_stalled_disk: false,
+        checks_reconfigurations: true,
         // The limits are small, so that several snapshots are taken and a follower needs one.
         snapshot_policy: SnapshotPolicy {
             entry_count: 8,

@@ -13,6 +13,7 @@ use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader};
 use quorate_core::request::{QuotaHeadroom, encode, no_space_alarm};
 use quorate_net::runtime::may_wait;
+use quorate_node::reconfiguration::Danger;
 use quorate_node::{Proposal, ProposalFailure};
 use quorate_peer::Peers;
 use quorate_raft::{ConfChange, Term};
@@ -352,6 +353,15 @@ fn proposal_error(failure: ProposalFailure) -> RequestError {
     match failure {
         ProposalFailure::Dropped => RequestError::ProposalDropped,
         ProposalFailure::QueueFull => RequestError::TooManyRequests,
+        ProposalFailure::UnsafeChange(danger) => danger_error(danger),
+    }
+}
+
+/// Returns the error for a membership change that would endanger the quorum.
+pub(crate) const fn danger_error(danger: Danger) -> RequestError {
+    match danger {
+        Danger::NotEnoughStarted => RequestError::NotEnoughStartedMembers,
+        Danger::Unhealthy => RequestError::Unhealthy,
     }
 }
 

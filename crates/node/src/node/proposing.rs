@@ -4,10 +4,10 @@
 use bytes::Bytes;
 use quorate_raft::{ConfChange, EntryKind, Message, NONE, StepError};
 
-use super::{HeldChange, Node};
+use super::Node;
+use super::held_changes::HeldContent;
 use crate::effect::{Effect, ProposalFailure};
 use crate::event::Proposal;
-use crate::limits;
 use crate::proposals::{Content, Waiting};
 use crate::refusals::Source;
 
@@ -65,7 +65,7 @@ impl Node {
         if self.must_wait() {
             self.refused_for_room += u64::from(!self.proposals.push_forwarded(message));
         } else if is_change && self.must_hold_changes() {
-            self.held_changes.push_back(HeldChange::Forwarded(message));
+            self.hold_change(HeldContent::Forwarded(message));
         } else {
             self.step_forwarded(message);
         }
@@ -73,7 +73,7 @@ impl Node {
 
     /// Passes another member's requests to the core. A leader that has no room drops the requests. As in etcd, the drop
     /// is not reported to the other member, so its clients wait until their requests time out.
-    fn step_forwarded(&mut self, message: Message) {
+    pub(super) fn step_forwarded(&mut self, message: Message) {
         if self.is_stopped {
             return;
         }
@@ -102,33 +102,10 @@ impl Node {
 
     pub(super) fn propose_change(&mut self, request_id: u64, change: ConfChange) {
         if self.must_hold_changes() {
-            self.held_changes.push_back(HeldChange::Own(request_id, change));
+            self.hold_change(HeldContent::Own(request_id, change));
         } else if !self.has_room() || self.raft.propose_conf_change(change).is_err() {
             let failure = self.count_refused(1);
             self.fail_proposals([request_id], failure);
-        }
-    }
-
-    pub(super) fn must_hold_changes(&self) -> bool {
-        self.raft.has_pending_conf_change() && self.held_changes.len() < limits::HELD_CHANGES_MAX
-    }
-
-    /// Proposes held changes, each once the previous one is applied. A member that no longer leads forwards its own
-    /// changes to the new leader and drops the changes that other members forwarded, because those members can reach
-    /// the new leader themselves.
-    pub(super) fn propose_held_changes(&mut self) {
-        while !self.raft.has_pending_conf_change()
-            && let Some(held) = self.held_changes.pop_front()
-        {
-            match held {
-                HeldChange::Own(request_id, change) => {
-                    self.propose(vec![(request_id, Content::ConfChange(change))]);
-                }
-                HeldChange::Forwarded(message) if self.raft.is_leader() => {
-                    self.step_forwarded(message);
-                }
-                HeldChange::Forwarded(_) => {}
-            }
         }
     }
 

@@ -136,6 +136,7 @@ impl Member {
             first_read_request_id: (self.id << 48) + (self.life << 32),
             proposal_ticks_max: 30,
             fences_stalled_disk: true,
+            checks_reconfigurations: true,
             snapshot_policy: policy,
             hard_state: self.disk.hard_state,
             conf_state: ConfState { voters: VOTERS.to_vec(), ..ConfState::default() },

@@ -144,3 +144,22 @@ fn displayed_progress_lists_only_flags_that_are_set() {
     let expected = "StateSnapshot match=5 next=21 learner paused pendingSnap=20";
     assert_eq!(progress.to_string(), expected);
 }
+
+#[test]
+fn a_member_counts_as_responsive_only_for_some_ticks_after_its_last_response() {
+    let mut progress = replicating(5, 10);
+    assert!(!progress.has_responded_within(u32::MAX), "the member has not responded yet");
+    progress.tick();
+    assert!(!progress.has_responded_within(u32::MAX));
+    progress.note_response();
+    progress.is_recently_active = false;
+    for _ in 0..3 {
+        assert!(progress.has_responded_within(2));
+        progress.tick();
+    }
+    assert!(!progress.has_responded_within(2));
+    progress.note_response();
+    assert!(progress.has_responded_within(0));
+    progress.reset(LogIndex(5), false);
+    assert!(!progress.has_responded_within(2), "responses to an earlier leader do not count");
+}

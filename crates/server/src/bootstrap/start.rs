@@ -35,6 +35,7 @@ pub(super) fn node_at(
         first_read_request_id: ids.next(),
         proposal_ticks_max: u64::try_from(ticks).unwrap_or(u64::MAX).max(1),
         fences_stalled_disk: config.fence_stalled_disk,
+        checks_reconfigurations: config.strict_reconfig_check,
         snapshot_policy: SnapshotPolicy {
             entry_count: config.snapshot_count,
             catch_up_count: config.snapshot_catchup_entries,

@@ -302,6 +302,7 @@ fn node_at(
         first_read_request_id: id << 48 | (seed & 0xffff_ffff) << 16,
         proposal_ticks_max: u64::from(settings.election_ticks) * 2 + 50,
         fences_stalled_disk: settings.fences_stalled_disk,
+        checks_reconfigurations: true,
         snapshot_policy: settings.snapshot_policy,
         hard_state: start.hard_state,
         conf_state: configuration_of(members),

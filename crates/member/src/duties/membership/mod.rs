@@ -6,22 +6,23 @@
 //!
 //! # Not here
 //!
-//! The checks when a change is applied (`state::members`), consensus (`raft`), and the services
+//! The rules of the first check, and its repetition for changes that had to wait for another change
+//! (`node::reconfiguration`), the checks when a change is applied (`state::members`), consensus (`raft`), and the services
 //! (`edge::services::cluster`, `peer_port`).
 
-mod checks;
 mod forwarding;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use quorate_node::reconfiguration::{self, Danger, Link, Voter};
 use quorate_raft::{ConfChange, ConfChangeKind, LogIndex, Role};
 use quorate_state::members::{ChangeContext, Member, MembershipRefusal, member_id};
 use quorate_state::units::MemberId;
 
-use self::checks::{Danger, Link, Voter};
 pub use self::forwarding::PROMOTE_PATH;
 use crate::duties::leadership::LeaderWatch;
+use crate::requests::proposer::danger_error;
 use crate::{Administrator, Handles, MemberInfo, Proposer, Reader};
 use quorate_config::Url;
 use quorate_peer::Peers;
@@ -73,7 +74,7 @@ impl Membership {
         let id = member_id(&peer_urls, "", Some(since_epoch.as_secs()));
         let row = Member { is_learner, ..Member::new(id, peer_urls) };
         if self.info.limits().checks_reconfigurations {
-            checks::check_addition(&self.voters(), is_learner)
+            reconfiguration::check_addition(&self.voters(), is_learner)
                 .map_err(|danger| self.reject("add", id.0, danger))?;
         }
         let kind =
@@ -87,7 +88,7 @@ impl Membership {
         let is_learner =
             self.info.facts().members.get(MemberId(id)).is_some_and(|member| member.is_learner);
         if self.info.limits().checks_reconfigurations && !is_learner {
-            checks::check_removal(&self.voters(), id)
+            reconfiguration::check_removal(&self.voters(), id)
                 .map_err(|danger| self.reject("remove", id, danger))?;
         }
         self.change_members(client, ConfChangeKind::RemoveNode, id, String::new()).await
@@ -148,7 +149,7 @@ impl Membership {
             return Err(RequestError::LearnerNotReady);
         }
         if self.info.limits().checks_reconfigurations {
-            checks::check_promotion(&self.voters())
+            reconfiguration::check_promotion(&self.voters())
                 .map_err(|danger| self.reject("promote", id, danger))?;
         }
         let context = ChangeContext::promotion_json(MemberId(id));
@@ -192,13 +193,9 @@ impl Membership {
 
     /// Logs why a change is not proposed, and returns the error for the client.
     fn reject(&self, change: &str, id: u64, danger: Danger) -> RequestError {
-        let reason = match danger {
-            Danger::NotEnoughStarted => "not enough started members",
-            Danger::Unhealthy => "too few voters have been connected for the required time",
-        };
-        let error = RequestError::from(danger);
+        let error = danger_error(danger);
         log::warn!(
-            &format!("rejecting member {change} request; {reason}"),
+            &format!("rejecting member {change} request; {danger}"),
             "local-member-id" = format!("{:x}", self.info.id()),
             "requested-member-id" = format!("{id:x}"),
             "error" = error.to_string()

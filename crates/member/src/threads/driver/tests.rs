@@ -44,6 +44,7 @@ fn node() -> Node {
         first_read_request_id: 1,
         proposal_ticks_max: 70,
         fences_stalled_disk: true,
+        checks_reconfigurations: true,
         snapshot_policy: SnapshotPolicy::default(),
         hard_state: HardState::default(),
         conf_state,

@@ -2,53 +2,53 @@
 //! which is enabled by default.
 //!
 //! A committed change takes effect immediately: an added voter increases the size of a majority even if it never
-//! starts. Before proposing an addition or a removal, the member that received the request therefore checks two
-//! conditions: enough voters of the new configuration must have started, and enough of these voters must be connected
-//! to this member now. Before a promotion, only the first condition is checked. The checks use only this member's view,
-//! and their result is not replicated.
+//! starts. Two conditions are therefore checked before an addition or a removal: enough voters of the new configuration
+//! must have started, and enough of these voters must be connected now. Before a promotion, only the first condition is
+//! checked. The result of a check is not replicated.
+//!
+//! The checks run twice. The member that received the request checks its own view before it proposes the change
+//! (`member::membership`). If the change then waits for an earlier change, the first result is outdated, because the
+//! earlier change has altered the voters. The leader therefore checks such a change again, with the responses that it
+//! has received from the voters (`node::proposing`).
 //!
 //! # Not here
 //!
 //! The validity of the change itself, which every member checks in the same way when it applies the change
 //! (`state::members`).
 
-use super::RequestError;
+use thiserror::Error;
 
-/// How a voter is connected to this member.
+/// How a voter is connected to the member that checks a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Link {
+pub enum Link {
+    /// The voter is not connected.
     Down,
-    /// Connected for less than the required time.
+    /// The voter has been connected for less than the required time.
     Fresh,
-    /// Connected for the required time. A member counts as connected to itself.
+    /// The voter has been connected for the required time. A member counts as connected to itself.
     Steady,
 }
 
 /// The properties of a voter that the checks use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Voter {
-    pub(super) id: u64,
-    /// Whether the voter has published its name.
-    pub(super) is_started: bool,
-    pub(super) link: Link,
+pub struct Voter {
+    /// The id of the voter.
+    pub id: u64,
+    /// Whether the voter has started.
+    pub is_started: bool,
+    /// How the voter is connected.
+    pub link: Link,
 }
 
 /// Why a change is not proposed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Danger {
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Danger {
     /// Too few voters of the new configuration have started.
+    #[error("not enough started members")]
     NotEnoughStarted,
-    /// Too few voters are connected to this member.
+    /// Too few voters are connected.
+    #[error("too few voters have been connected for the required time")]
     Unhealthy,
-}
-
-impl From<Danger> for RequestError {
-    fn from(danger: Danger) -> Self {
-        match danger {
-            Danger::NotEnoughStarted => Self::NotEnoughStartedMembers,
-            Danger::Unhealthy => Self::Unhealthy,
-        }
-    }
 }
 
 const fn majority_of(voter_count: usize) -> usize {
@@ -66,7 +66,7 @@ fn connected_count(voters: &[Voter]) -> usize {
 /// Checks the addition of a voter or a learner. A cluster with a single started voter may always grow. A majority of
 /// two voters includes the new voter, which has not started, so a restored cluster, which starts with one member, could
 /// otherwise never be extended.
-pub(super) fn check_addition(voters: &[Voter], as_learner: bool) -> Result<(), Danger> {
+pub fn check_addition(voters: &[Voter], as_learner: bool) -> Result<(), Danger> {
     let is_alone = voters.len() == 1;
     let started = started_count(voters);
     let may_grow = is_alone && started == 1;
@@ -81,7 +81,7 @@ pub(super) fn check_addition(voters: &[Voter], as_learner: bool) -> Result<(), D
 }
 
 /// Checks the removal of a voter. The removal of a learner is always safe.
-pub(super) fn check_removal(voters: &[Voter], id: u64) -> Result<(), Danger> {
+pub fn check_removal(voters: &[Voter], id: u64) -> Result<(), Danger> {
     let rest: Vec<Voter> = voters.iter().filter(|voter| voter.id != id).copied().collect();
     if started_count(&rest) < majority_of(rest.len()) {
         return Err(Danger::NotEnoughStarted);
@@ -98,7 +98,7 @@ pub(super) fn check_removal(voters: &[Voter], id: u64) -> Result<(), Danger> {
 }
 
 /// Checks the promotion of a learner. The learner counts as started.
-pub(super) fn check_promotion(voters: &[Voter]) -> Result<(), Danger> {
+pub fn check_promotion(voters: &[Voter]) -> Result<(), Danger> {
     if started_count(voters) + 1 < majority_of(voters.len() + 1) {
         return Err(Danger::NotEnoughStarted);
     }
