@@ -31,6 +31,9 @@ pub const APPLYING_BYTES_MAX: u64 = 64 << 20;
 /// Maximum size of an append message to a peer, in bytes.
 pub const APPEND_BYTES_MAX: u64 = 1 << 20;
 
+/// Maximum size of the proposals in one message to the leader, in bytes. A single larger proposal is allowed.
+pub const PROPOSE_BYTES_MAX: u64 = APPEND_BYTES_MAX;
+
 /// Maximum number of unacknowledged append messages to one peer.
 pub const INFLIGHT_APPENDS_MAX: usize = 512;
 

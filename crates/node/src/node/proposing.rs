@@ -1,6 +1,8 @@
 //! Handles requests to add entries to the log: proposes them, forwards them to the leader, or keeps them until either
 //! is possible.
 
+use std::mem;
+
 use bytes::Bytes;
 use quorate_raft::{ConfChange, EntryKind, Message, NONE, StepError};
 
@@ -8,6 +10,7 @@ use super::Node;
 use super::held_changes::HeldContent;
 use crate::effect::{Effect, ProposalFailure};
 use crate::event::Proposal;
+use crate::limits;
 use crate::proposals::{Content, Waiting};
 use crate::refusals::Source;
 
@@ -26,17 +29,26 @@ impl Node {
             }
             return;
         }
-        // Adjacent proposals share one message, because the core's work grows with the number of messages.
+        // Adjacent proposals share one message, because the core's work grows with the number of messages. The size of
+        // a message is limited, because many large proposals may have waited for a leader.
         let mut request_ids = Vec::with_capacity(proposals.len());
         let mut batch = Vec::with_capacity(proposals.len());
+        let mut batch_bytes = 0;
         for (request_id, content) in proposals {
             match content {
                 Content::Data(data) => {
+                    let bytes = data.len() as u64;
+                    if batch_bytes + bytes > limits::PROPOSE_BYTES_MAX {
+                        self.propose_data(mem::take(&mut request_ids), mem::take(&mut batch));
+                        batch_bytes = 0;
+                    }
+                    batch_bytes += bytes;
                     request_ids.push(request_id);
                     batch.push(data);
                 }
                 Content::ConfChange(change) => {
-                    self.propose_data(std::mem::take(&mut request_ids), std::mem::take(&mut batch));
+                    self.propose_data(mem::take(&mut request_ids), mem::take(&mut batch));
+                    batch_bytes = 0;
                     self.propose_change(request_id, change);
                 }
             }

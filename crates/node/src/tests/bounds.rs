@@ -177,6 +177,30 @@ fn an_append_does_not_exceed_the_size_limit() {
 }
 
 #[test]
+fn proposals_that_waited_for_a_leader_are_forwarded_in_messages_of_limited_size() {
+    let mut members: Vec<_> = (1..=3).map(|id| Member::start(config(id, &[1, 2, 3]))).collect();
+    let kib = [400, 400, 400, 3_000, 400, 400, 400];
+    for (request_id, size) in (0..).zip(kib) {
+        let data = Bytes::from(vec![0; size << 10]);
+        members[1].handle(Event::Propose(vec![Proposal { request_id, data }]));
+    }
+    let mut forwarded: Vec<Vec<usize>> = Vec::new();
+    while members[0].node.leadership().role != Role::Leader || forwarded.is_empty() {
+        members[0].handle(Event::Tick);
+        exchange_if(&mut members, |message| {
+            if message.kind == MessageKind::Propose {
+                forwarded
+                    .push(message.entries.iter().map(|entry| entry.data.len() >> 10).collect());
+            }
+            true
+        });
+    }
+    let expected: [Vec<usize>; 5] =
+        [vec![400, 400], vec![400], vec![3_000], vec![400, 400], vec![400]];
+    assert_eq!(forwarded, expected, "a message holds at most 1 MiB or a single proposal");
+}
+
+#[test]
 fn the_log_keeps_entries_until_raft_counts_them_as_applied() {
     const CHANGE: u64 = 250;
     // An unapplied membership change, for which the consensus core searches the log before it campaigns.
