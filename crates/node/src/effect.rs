@@ -46,6 +46,8 @@ pub enum ProposalFailure {
     Dropped,
     /// Too many proposals wait for a leader, the uncommitted log is too large, or too many log writes are in progress.
     QueueFull,
+    /// The membership change has waited too long for a leader.
+    Expired,
     /// The membership change had to wait for an earlier change, and would now endanger the quorum.
     UnsafeChange(Danger),
 }

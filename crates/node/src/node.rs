@@ -22,7 +22,7 @@ use crate::commit_notices::CommitNotices;
 use crate::confirmation::Confirmation;
 use crate::disk_watch::DiskWatch;
 use crate::early_appends::EarlyAppends;
-use crate::effect::{BarrierFailure, Effect, Leadership, LogFault};
+use crate::effect::{BarrierFailure, Effect, Leadership, LogFault, ProposalFailure};
 use crate::event::{ConfChangeDecision, Event};
 use crate::full_disk_watch::FullDiskWatch;
 use crate::limits;
@@ -50,7 +50,8 @@ pub struct Config {
     /// The id of the first read index request. Each further request increments the id, and no two members may use the
     /// same id.
     pub first_read_request_id: u64,
-    /// Number of ticks after which a proposal that waits for a leader is dropped.
+    /// Number of ticks after which a proposal that waits for a leader is dropped. A dropped membership change is reported
+    /// as failed.
     pub proposal_ticks_max: u64,
     /// Whether the member refrains from campaigning, and transfers leadership, while its disk is
     /// stalled.
@@ -389,7 +390,8 @@ impl Node {
              replace a healthy leader"
         );
         self.refusals.tick();
-        self.proposals.tick();
+        let expired_changes = self.proposals.tick();
+        self.fail_proposals(expired_changes, ProposalFailure::Expired);
         let overdue = self.barriers.tick();
         if !overdue.is_empty() {
             self.start_barrier(overdue);

@@ -1,9 +1,9 @@
 //! Proposals that wait for a leader.
 //!
 //! The consensus core drops a proposal while it has no leader and while a leader transfers leadership. Clients expect a
-//! proposal to wait until their request times out, so proposals are kept here. The caller withdraws the proposals of
-//! clients that have stopped waiting ([`crate::Event::Withdraw`]). A proposal may nevertheless enter the log after its
-//! client has stopped waiting, just like any request whose response was lost.
+//! proposal to wait until their request times out, so proposals are kept here for as long. The caller withdraws the
+//! proposals of clients that have stopped waiting earlier ([`crate::Event::Withdraw`]). A proposal may nevertheless
+//! enter the log after its client has stopped waiting, just like any request whose response was lost.
 
 use std::collections::VecDeque;
 
@@ -80,11 +80,20 @@ impl Proposals {
         self.waiting.retain(|(_, (id, _))| request_ids.binary_search(id).is_err());
     }
 
-    /// Advances one tick, and drops proposals that have waited for the maximum number of ticks.
-    pub(crate) fn tick(&mut self) {
+    /// Advances one tick, and drops proposals that have waited for the maximum number of ticks. Returns the ids of the
+    /// membership changes among this member's own dropped proposals. Their clients must be informed: unlike a write, a
+    /// membership change has no request timeout.
+    #[must_use]
+    pub(crate) fn tick(&mut self) -> Vec<u64> {
         self.ticks += 1;
-        while self.waiting.front().is_some_and(|(last_tick, _)| *last_tick <= self.ticks) {
-            self.waiting.pop_front();
+        let mut expired_changes = Vec::new();
+        while let Some((_, (request_id, content))) =
+            self.waiting.pop_front_if(|(last_tick, _)| *last_tick <= self.ticks)
+        {
+            match content {
+                Content::Data(_) => {}
+                Content::ConfChange(_) => expired_changes.push(request_id),
+            }
         }
         while let Some((_, message)) =
             self.forwarded.pop_front_if(|(last_tick, _)| *last_tick <= self.ticks)
@@ -95,6 +104,7 @@ impl Proposals {
             !self.forwarded.is_empty() || self.forwarded_bytes == 0,
             "the byte count is zero if no requests wait: otherwise new forwarded requests would be dropped"
         );
+        expired_changes
     }
 }
 
@@ -108,9 +118,9 @@ mod tests {
         for request_id in 0..3 {
             proposals.push(request_id, Content::Data(Bytes::new())).unwrap();
         }
-        proposals.tick();
+        assert!(proposals.tick().is_empty());
         proposals.push(3, Content::Data(Bytes::new())).unwrap();
-        proposals.tick();
+        assert!(proposals.tick().is_empty());
         let left: Vec<u64> = proposals.take().iter().map(|(request_id, _)| *request_id).collect();
         assert_eq!(left, [3]);
     }

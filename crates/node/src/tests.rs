@@ -232,6 +232,24 @@ fn withdrawn_proposals_are_not_sent_to_a_new_leader() {
 }
 
 #[test]
+fn a_membership_change_that_waits_too_long_for_a_leader_fails() {
+    let mut member = Member::start(Config { proposal_ticks_max: 3, ..config(1, &[1, 2]) });
+    member.propose(7, "a write");
+    let change =
+        ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() };
+    for _ in 0..2 {
+        member.handle(Event::Tick);
+    }
+    member.handle(Event::ProposeConfChange { request_id: 8, change });
+    for _ in 0..2 {
+        member.handle(Event::Tick);
+    }
+    assert!(member.refused.is_empty(), "the client of a write measures the time itself");
+    member.handle(Event::Tick);
+    assert_eq!(member.refused, [(8, ProposalFailure::Expired)]);
+}
+
+#[test]
 fn a_leader_refuses_proposals_beyond_the_uncommitted_limit() {
     let mut member = Member::start(config(1, &[1]));
     member.finish_writes();

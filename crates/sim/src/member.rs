@@ -773,6 +773,7 @@ impl Process {
         let reason = match failure {
             ProposalFailure::Dropped => "the proposal was dropped",
             ProposalFailure::QueueFull => "too many requests",
+            ProposalFailure::Expired => "there is no leader",
             ProposalFailure::UnsafeChange(_) => {
                 self.out.push(Out::RareState("a membership change that had to wait is refused"));
                 "the membership change would endanger the quorum"

@@ -353,6 +353,7 @@ fn proposal_error(failure: ProposalFailure) -> RequestError {
     match failure {
         ProposalFailure::Dropped => RequestError::ProposalDropped,
         ProposalFailure::QueueFull => RequestError::TooManyRequests,
+        ProposalFailure::Expired => RequestError::Timeout,
         ProposalFailure::UnsafeChange(danger) => danger_error(danger),
     }
 }
