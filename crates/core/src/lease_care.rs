@@ -8,6 +8,7 @@
 //!   lease.
 //! * Expiry is determined by the lease clock of the leader's own term. Proposals carry the term, so they fail if
 //!   another member has become the leader.
+//! * A revocation ends only the lease that the check has found, not a later lease with the same id.
 //!
 //! # Not here
 //!
@@ -15,6 +16,7 @@
 
 use quorate_api::etcdserverpb::{InternalRaftRequest, LeaseCheckpoint, LeaseRevokeRequest};
 use quorate_raft::Term;
+use quorate_state::lease::Leases;
 use quorate_state::units::{LeaseId, Millis};
 
 use crate::lease_task::{LeaseView, checkpoints};
@@ -38,10 +40,36 @@ pub struct LeaseCare {
 pub struct LeaseProposals {
     /// The term in which this member led during the check.
     pub term: Term,
-    /// Revocations, by lease. If a revocation fails, a later check finds the lease again.
-    pub ends: Vec<(LeaseId, InternalRaftRequest)>,
+    /// Revocations. If a revocation fails, a later check finds the lease again.
+    pub ends: Vec<Revocation>,
     /// Checkpoints of remaining TTLs.
     pub checkpoints: Option<InternalRaftRequest>,
+}
+
+/// The revocation of a lease that has expired on the leader of a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revocation {
+    term: Term,
+    id: LeaseId,
+}
+
+impl Revocation {
+    /// Returns the lease's id.
+    #[must_use]
+    pub const fn id(&self) -> LeaseId {
+        self.id
+    }
+
+    /// Returns the request to propose. The caller calls this directly before the proposal, because revocations may have
+    /// to wait for each other. Returns `None` if the lease was revoked in the meantime, even if a lease with the same id
+    /// was granted again.
+    #[must_use]
+    pub fn request(&self, leases: &Leases) -> Option<InternalRaftRequest> {
+        leases.has_expired(self.id, self.term.get()).then(|| InternalRaftRequest {
+            lease_revoke: Some(LeaseRevokeRequest { id: self.id.0 }),
+            ..InternalRaftRequest::default()
+        })
+    }
 }
 
 impl LeaseCare {
@@ -66,7 +94,7 @@ impl LeaseCare {
         if !state.leads_in(term) || !is_sure {
             return None;
         }
-        let ends = self.expired.into_iter().map(|id| (id, end_of(id))).collect();
+        let ends = self.expired.into_iter().map(|id| Revocation { term, id }).collect();
         let due = view.leases().due_checkpoints(term.get(), view.now(), CHECKPOINTS_PER_ENTRY);
         let checkpoints = (!due.is_empty()).then(|| {
             let due = due.into_iter();
@@ -75,12 +103,5 @@ impl LeaseCare {
             checkpoints(due.collect())
         });
         Some(LeaseProposals { term, ends, checkpoints })
-    }
-}
-
-fn end_of(id: LeaseId) -> InternalRaftRequest {
-    InternalRaftRequest {
-        lease_revoke: Some(LeaseRevokeRequest { id: id.0 }),
-        ..InternalRaftRequest::default()
     }
 }

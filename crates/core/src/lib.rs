@@ -65,7 +65,7 @@ pub use backend_writer::{
 pub use consensus::{Consensus, WaitingReads};
 pub use image::InstallError;
 pub use leadership::LeadershipState;
-pub use lease_care::{LeaseCare, LeaseProposals};
+pub use lease_care::{LeaseCare, LeaseProposals, Revocation};
 pub use lease_task::{LeaseAnswer, LeaseStep, LeaseTask, LeaseView};
 pub use log::{Log, LogError, Marked, Synced};
 pub use pending::{Load, Pending};

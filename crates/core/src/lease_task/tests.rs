@@ -237,6 +237,20 @@ fn leases_expire_only_if_a_quorum_confirms_the_leader_after_the_scan() {
 }
 
 #[test]
+fn a_lease_that_was_revoked_and_granted_again_is_not_revoked_because_of_an_earlier_scan() {
+    let mut member = Member::new();
+    member.at(60_000, 60_000);
+    let care = LeaseCare::look(&member).unwrap();
+    let proposals = care.proposals(&member).unwrap();
+    let [revocation] = &proposals.ends[..] else { panic!("{:?}", proposals.ends) };
+    assert!(revocation.request(&member.leases).is_some());
+    member.lessor.revoke(ID);
+    assert!(revocation.request(&member.leases).is_none());
+    member.lessor.grant(ID, 60, Millis(60_000)).unwrap();
+    assert!(revocation.request(&member.leases).is_none());
+}
+
+#[test]
 fn lease_checkpoints_need_no_quorum() {
     let options = LessorOptions {
         checkpoints: true,

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use quorate_api::etcdserverpb::{CompactionRequest, InternalRaftRequest};
 use quorate_api::membershippb::{Attributes, ClusterMemberAttrSetRequest};
-use quorate_core::{LeaseCare, LeaseProposals, Purger};
+use quorate_core::{LeaseCare, LeaseProposals, Purger, Revocation};
 use quorate_net::ticks::shared_ticks;
 use quorate_raft::{NONE, Role, Term};
 use quorate_state::apply::Refusal;
-use quorate_state::units::{LeaseId, MemberId};
+use quorate_state::units::MemberId;
 use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -196,11 +196,11 @@ pub async fn end_leases(handles: Arc<Handles>) {
         }
         let Some(proposals) = care.proposals(&*handles.reader) else { continue };
         let LeaseProposals { term, ends, checkpoints } = proposals;
-        for (id, request) in ends {
+        for revocation in ends {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             let handles = Arc::clone(&handles);
             tokio::spawn(async move {
-                revoke(&handles, term, id, request).await;
+                revoke(&handles, term, revocation).await;
                 drop(permit);
             });
         }
@@ -212,8 +212,10 @@ pub async fn end_leases(handles: Arc<Handles>) {
     }
 }
 
-/// Proposes the revocation of a lease. If the proposal fails, a later check finds the expired lease again.
-async fn revoke(handles: &Handles, term: Term, id: LeaseId, request: InternalRaftRequest) {
+/// Proposes the revocation of a lease, if it has not been revoked already. If the proposal fails, a later check finds
+/// the expired lease again.
+async fn revoke(handles: &Handles, term: Term, revocation: Revocation) {
+    let Some(request) = revocation.request(handles.reader.leases()) else { return };
     match handles.proposer.propose_as_leader(term, request, RequestKind::LeaseRevoke).await {
         Ok(_) => {
             handles.info.metrics().lease.expired.inc();
@@ -221,7 +223,7 @@ async fn revoke(handles: &Handles, term: Term, id: LeaseId, request: InternalRaf
         }
         Err(error) => log::warn!(
             "failed to revoke lease",
-            "lease-id" = format!("{:016x}", id.0),
+            "lease-id" = format!("{:016x}", revocation.id().0),
             "error" = error.to_string()
         ),
     }

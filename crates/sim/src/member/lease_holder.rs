@@ -123,7 +123,8 @@ impl Process {
     pub(super) fn propose_lease_changes(&mut self, care: LeaseCare) {
         let Some(proposals) = care.proposals(self) else { return };
         let LeaseProposals { term, ends, checkpoints } = proposals;
-        for (_, request) in ends {
+        for revocation in ends {
+            let Some(request) = revocation.request(&self.published_state.leases) else { continue };
             self.propose_as_leader(term, request, Waiter::Internal);
             self.out.push(Out::RareState("a lease expires"));
         }

@@ -11,8 +11,8 @@
 //! * Replicated facts (ids, granted and checkpointed lifetimes, attached keys) depend only on the log. Expiry times
 //!   exist only on the primary, which is the leader. They determine only when the primary proposes a revocation.
 //! * A key is attached to at most one lease, and only to a lease that exists.
-//! * A lease that has expired on the primary is never renewed there. Either it is revoked, or
-//!   another member becomes primary.
+//! * A lease that has expired on the primary is never renewed there, not even by a request that read the clock before
+//!   the scan that found the lease. Either the lease is revoked, or another member becomes primary.
 //!
 //! # Not here
 //!

@@ -92,6 +92,8 @@ struct Lease {
     /// Expiry time of the lease; `None` while the clocks are stopped.
     expiry: Option<Millis>,
     expiry_slot: Slot,
+    /// Whether [`Leases::expired`] has returned the lease since the clocks were started.
+    has_expired: bool,
     checkpoint_slot: Slot,
     keys: BTreeSet<Arc<[u8]>>,
 }
@@ -129,6 +131,7 @@ impl Leases {
             let lease = leases.get_mut(&id).expect("the ids were collected from this map");
             lease.expiry = Some(expiry);
             lease.expiry_slot = Slot::default();
+            lease.has_expired = false;
             lease.checkpoint_slot = Slot::default();
             expiries.schedule(&mut lease.expiry_slot, id, expiry);
             self.queue_checkpoint(checkpoints, lease, id, now);
@@ -161,7 +164,8 @@ impl Leases {
         }
         let Shared { leases, expiries, .. } = &mut *shared;
         let Some(lease) = leases.get_mut(&id) else { return Renewal::NotFound };
-        if lease.expiry.is_some_and(|expiry| expiry <= now) {
+        // The caller may have read the clock before the expiry scan that has returned this lease.
+        if lease.has_expired || lease.expiry.is_some_and(|expiry| expiry <= now) {
             return Renewal::Expired;
         }
         if self.options.checkpoints && lease.remaining_secs > 0 {
@@ -264,7 +268,7 @@ impl Leases {
     }
 
     /// Returns at most `count_max` leases that have expired according to the clock of the leader of `term`. The caller
-    /// revokes them through the log. A lease that still exists after [`LessorOptions::resubmit_millis`] is returned
+    /// revokes them through the log, and they are not renewed until then. A lease that still exists after [`LessorOptions::resubmit_millis`] is returned
     /// again.
     #[must_use]
     pub fn expired(&self, term: u64, now: Millis, count_max: usize) -> Vec<LeaseId> {
@@ -294,6 +298,7 @@ impl Leases {
                 );
                 if expiry <= now {
                     expired.push(id);
+                    lease.has_expired = true;
                     expiries.schedule(&mut lease.expiry_slot, id, again);
                 } else {
                     expiries.schedule(&mut lease.expiry_slot, id, expiry);
@@ -301,6 +306,14 @@ impl Leases {
             }
         }
         expired
+    }
+
+    /// Returns whether [`Self::expired`] has returned this lease in this term. A lease that was revoked since then and
+    /// granted again with the same id counts as another lease.
+    #[must_use]
+    pub fn has_expired(&self, id: LeaseId, term: u64) -> bool {
+        let shared = self.shared.lock();
+        shared.term == Some(term) && shared.leases.get(&id).is_some_and(|lease| lease.has_expired)
     }
 
     /// Returns at most `count_max` checkpoints that are due according to the clock of the leader of `term`. The caller
@@ -446,6 +459,7 @@ impl Shared {
         for lease in self.leases.values_mut() {
             lease.expiry = None;
             lease.expiry_slot = Slot::default();
+            lease.has_expired = false;
             lease.checkpoint_slot = Slot::default();
         }
     }
@@ -458,6 +472,7 @@ impl Lease {
             remaining_secs: record.remaining_secs,
             expiry: None,
             expiry_slot: Slot::default(),
+            has_expired: false,
             checkpoint_slot: Slot::default(),
             keys: BTreeSet::new(),
         }

@@ -122,6 +122,34 @@ fn the_expiry_scan_returns_an_expired_lease_again_until_it_is_revoked() {
 }
 
 #[test]
+fn a_lease_that_the_expiry_scan_has_returned_is_not_renewed() {
+    let mut lessor = lessor(LessorOptions::default());
+    let leases = lessor.reader();
+    leases.promote(1, 0, Millis(0));
+    for id in [1, 2] {
+        granted(&mut lessor, id, 10, 0);
+    }
+    assert_eq!(leases.expired(1, Millis(10_000), 1), [LeaseId(1)]);
+    assert!(leases.has_expired(LeaseId(1), 1));
+    // These renewals read the clock before the scan did.
+    assert_eq!(leases.renew(LeaseId(1), 1, Millis(9_999)), Renewal::Expired);
+    assert_eq!(leases.renew(LeaseId(2), 1, Millis(9_999)), Renewal::Renewed { ttl_secs: 10 });
+    assert!(!leases.has_expired(LeaseId(2), 1));
+
+    lessor.revoke(LeaseId(1));
+    granted(&mut lessor, 1, 10, 10_001);
+    assert!(!leases.has_expired(LeaseId(1), 1), "the id belongs to a new lease");
+    assert_eq!(leases.renew(LeaseId(1), 1, Millis(10_002)), Renewal::Renewed { ttl_secs: 10 });
+
+    assert_eq!(leases.expired(1, Millis(30_000), 1).len(), 1);
+    leases.promote(2, 0, Millis(30_000));
+    for id in [1, 2].map(LeaseId) {
+        assert!(!leases.has_expired(id, 1) && !leases.has_expired(id, 2));
+        assert_eq!(leases.renew(id, 2, Millis(30_001)), Renewal::Renewed { ttl_secs: 10 });
+    }
+}
+
+#[test]
 fn a_wait_for_revocation_ends_when_the_lease_or_the_leadership_ends() {
     struct Count(AtomicUsize);
     impl Wake for Count {
