@@ -17,6 +17,8 @@
 //!   granted it. The remaining time of a lease, too, is reported only after a quorum has confirmed the leadership since
 //!   the request arrived, unless no other member can lead: a successor may be elected right after the last confirmation
 //!   (decision record 0009), and may have revoked the lease.
+//! * An answer that reflects the removal of a lease or its keys is returned only after the entries that caused them are
+//!   published, so that the client's next read observes them.
 //! * A request is answered from the clock of a single term, the term in which this member leads. A quorum's
 //!   confirmation and a proposal are valid only for the term in which they were requested.
 //!
@@ -54,7 +56,7 @@ enum Question {
 }
 
 /// The progress of the task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
     New,
     /// All entries known to be committed are applied.
@@ -67,6 +69,8 @@ enum Stage {
     Asked {
         term: Term,
     },
+    /// The answer is known. It is returned once the entries that it reflects are published.
+    Settled(LeaseAnswer),
 }
 
 /// The next step for the caller.
@@ -112,7 +116,7 @@ pub enum LeaseAnswer {
 }
 
 /// A request that only the leader can answer, from its lease clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseTask {
     id: LeaseId,
     question: Question,
@@ -171,6 +175,7 @@ impl LeaseTask {
         let state = view.leadership();
         match (stage, self.question) {
             (Stage::Elsewhere, _) => LeaseStep::AskLeader,
+            (Stage::Settled(answer), _) => LeaseStep::Answer(answer),
             (Stage::New, _) if !state.leads() => self.ask_leader_instead(),
             (Stage::New, _) if !(self.renews_at_once && view.leases().contains(self.id)) => {
                 self.wait(Stage::Applied, LeaseStep::AwaitApplied)
@@ -188,18 +193,25 @@ impl LeaseTask {
         }
     }
 
-    const fn wait(&mut self, stage: Stage, step: LeaseStep) -> LeaseStep {
+    fn wait(&mut self, stage: Stage, step: LeaseStep) -> LeaseStep {
         self.stage = stage;
         step
     }
 
     /// Returns the step towards forwarding the request to the leader. Before a renewal is forwarded, the client is
     /// checked.
-    const fn ask_leader_instead(&mut self) -> LeaseStep {
+    fn ask_leader_instead(&mut self) -> LeaseStep {
         match self.question {
             Question::Renew => self.wait(Stage::Elsewhere, LeaseStep::CheckClient),
             Question::TimeToLive { .. } => LeaseStep::AskLeader,
         }
+    }
+
+    /// Returns the step before an answer that reflects the removal of a lease or its keys. The leases change while a
+    /// batch of entries is applied, before the batch is published. A client that has received the answer must read the
+    /// same keys, even from a sole member, whose reads need no barrier.
+    fn settle(&mut self, answer: LeaseAnswer) -> LeaseStep {
+        self.wait(Stage::Settled(answer), LeaseStep::AwaitApplied)
     }
 
     fn ask_quorum(&mut self, view: &impl LeaseView) -> LeaseStep {
@@ -223,7 +235,7 @@ impl LeaseTask {
             Renewal::Renewed { ttl_secs } if is_confirmed() => {
                 LeaseStep::Answer(LeaseAnswer::Renewed { ttl_secs })
             }
-            Renewal::NotFound if was_quorum_asked => LeaseStep::Answer(LeaseAnswer::Gone),
+            Renewal::NotFound if was_quorum_asked => self.settle(LeaseAnswer::Gone),
             Renewal::NotPrimary => self.ask_leader_instead(),
             Renewal::CheckpointFirst => {
                 let request =
@@ -247,13 +259,18 @@ impl LeaseTask {
             return self.ask_quorum(view);
         }
         let Some(found) = leases.time_to_live(self.id, now) else {
-            return LeaseStep::Answer(LeaseAnswer::Gone);
+            return self.settle(LeaseAnswer::Gone);
         };
         // A lease without a clock means that this member has been deposed.
         let Some(ttl_secs) = found.remaining_secs else { return self.ask_leader_instead() };
-        let keys = if keys { leases.keys(self.id).unwrap_or_default() } else { Vec::new() };
         let granted_secs = found.granted_secs;
-        LeaseStep::Answer(LeaseAnswer::TimeToLive { ttl_secs, granted_secs, keys })
+        if keys {
+            let Some(keys) = leases.keys(self.id) else { return self.settle(LeaseAnswer::Gone) };
+            self.settle(LeaseAnswer::TimeToLive { ttl_secs, granted_secs, keys })
+        } else {
+            let keys = Vec::new();
+            LeaseStep::Answer(LeaseAnswer::TimeToLive { ttl_secs, granted_secs, keys })
+        }
     }
 }
 

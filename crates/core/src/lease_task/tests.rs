@@ -78,6 +78,12 @@ impl Member {
     }
 }
 
+/// Returns the answer that the task returns once the entries that it reflects are published.
+fn after_publication(task: &mut LeaseTask, member: &Member) -> LeaseStep {
+    assert_eq!(task.step(true, member), LeaseStep::AwaitApplied);
+    task.step(true, member)
+}
+
 #[test]
 fn a_renewal_asks_a_quorum_unless_the_leadership_is_confirmed() {
     let member = Member::new();
@@ -143,11 +149,11 @@ fn a_lease_is_reported_missing_only_after_a_quorum_confirms_the_leader() {
     let member = Member::new();
     let (mut task, step) = member.renewal(LeaseId(8));
     assert_eq!(step, LeaseStep::AskQuorum);
-    assert_eq!(task.step(true, &member), GONE);
+    assert_eq!(after_publication(&mut task, &member), GONE);
     let mut task = LeaseTask::time_to_live(LeaseId(8), false);
     assert_eq!(task.step(true, &member), LeaseStep::AwaitApplied);
     assert_eq!(task.step(true, &member), LeaseStep::AskQuorum);
-    assert_eq!(task.step(true, &member), GONE);
+    assert_eq!(after_publication(&mut task, &member), GONE);
 }
 
 #[test]
@@ -159,7 +165,38 @@ fn renewing_an_expired_lease_waits_for_its_revocation() {
     assert_eq!(task.step(true, &member), LeaseStep::AwaitGone);
     member.lessor.revoke(ID);
     assert_eq!(task.step(true, &member), LeaseStep::AskQuorum);
-    assert_eq!(task.step(true, &member), GONE);
+    assert_eq!(after_publication(&mut task, &member), GONE);
+}
+
+#[test]
+fn an_answer_about_a_revocation_or_about_keys_waits_until_they_can_be_read() {
+    let mut member = Member::new();
+    member.state.set(LeadershipState { is_alone: true, ..member.state.get() });
+    member.lessor.attach(b"k", ID);
+    let mut task = LeaseTask::time_to_live(ID, true);
+    assert_eq!(task.step(true, &member), LeaseStep::AwaitApplied);
+    // The lease has the key, but the batch of entries with the put is not published yet.
+    assert_eq!(task.step(true, &member), LeaseStep::AwaitApplied);
+    // The answer does not contain the effects of later batches, which may not be published yet either.
+    member.lessor.attach(b"later", ID);
+    let LeaseStep::Answer(LeaseAnswer::TimeToLive { keys, .. }) = task.step(true, &member) else {
+        panic!("the answer is returned after the second wait");
+    };
+    assert_eq!(keys, [Arc::from(&b"k"[..])]);
+
+    let mut task = LeaseTask::time_to_live(ID, false);
+    assert_eq!(task.step(true, &member), LeaseStep::AwaitApplied);
+    assert!(matches!(task.step(true, &member), LeaseStep::Answer(_)), "there are no keys to read");
+
+    member.at(60_000, 60_000);
+    let (mut task, step) = member.renewal(ID);
+    assert_eq!(step, LeaseStep::AwaitGone);
+    // The lease is removed before the batch with its revocation is published.
+    member.lessor.revoke(ID);
+    assert_eq!(task.step(true, &member), LeaseStep::AskQuorum);
+    assert_eq!(task.step(true, &member), LeaseStep::AwaitApplied);
+    member.lessor.grant(ID, 60, Millis(60_000)).unwrap();
+    assert_eq!(task.step(true, &member), GONE, "the lease was granted again after its removal");
 }
 
 #[test]
@@ -212,12 +249,12 @@ fn time_to_live_returns_the_remaining_ttl_and_the_keys() {
     assert_eq!(task.step(true, &member), LeaseStep::AskQuorum);
     let keys = vec![Arc::from(&b"k"[..])];
     let answer = LeaseAnswer::TimeToLive { ttl_secs: 59, granted_secs: 60, keys };
-    assert_eq!(task.step(true, &member), LeaseStep::Answer(answer.clone()));
+    assert_eq!(after_publication(&mut task, &member), LeaseStep::Answer(answer.clone()));
     // No other member can lead.
     member.state.set(LeadershipState { is_alone: true, ..member.state.get() });
     let mut task = LeaseTask::time_to_live(ID, true);
     assert_eq!(task.step(true, &member), LeaseStep::AwaitApplied);
-    assert_eq!(task.step(true, &member), LeaseStep::Answer(answer));
+    assert_eq!(after_publication(&mut task, &member), LeaseStep::Answer(answer));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::{Out, Process, Reader, Waiter};
 use crate::clock::Micros;
 
 /// A lease request in progress.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PendingTask {
     task: LeaseTask,
     /// Whether the request waits until an expired lease is removed.
@@ -39,7 +39,7 @@ impl LeaseView for Process {
 impl Process {
     pub(super) fn begin_renewal(&mut self, op: OpId, id: LeaseId) {
         let task = LeaseTask::renew(id, self.settings.renews_at_once);
-        match task.renew_at_once(self) {
+        match task.clone().renew_at_once(self) {
             Some(ttl_secs) => {
                 self.out.push(Out::RareState("a lease is renewed at once"));
                 self.out.push(Out::Reply(op, Reply::Renewed(ttl_secs)));
