@@ -268,8 +268,8 @@ impl Leases {
     }
 
     /// Returns at most `count_max` leases that have expired according to the clock of the leader of `term`. The caller
-    /// revokes them through the log, and they are not renewed until then. A lease that still exists after [`LessorOptions::resubmit_millis`] is returned
-    /// again.
+    /// revokes them through the log, and they are not renewed until then. A lease that still exists after
+    /// [`LessorOptions::resubmit_millis`] is returned again.
     #[must_use]
     pub fn expired(&self, term: u64, now: Millis, count_max: usize) -> Vec<LeaseId> {
         let again = now.plus(self.options.resubmit_millis);
