@@ -61,8 +61,8 @@ impl Revocation {
     }
 
     /// Returns the request to propose. The caller calls this directly before the proposal, because revocations may have
-    /// to wait for each other. Returns `None` if the lease was revoked in the meantime, even if a lease with the same id
-    /// was granted again.
+    /// to wait for each other. Returns `None` if the lease was revoked in the meantime, even if a lease with the same
+    /// id was granted again.
     #[must_use]
     pub fn request(&self, leases: &Leases) -> Option<InternalRaftRequest> {
         leases.has_expired(self.id, self.term.get()).then(|| InternalRaftRequest {

@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 
 use super::hpack::{Field, Name};
 
-/// The head of a request. Most requests on a connection have one of a few heads, so identical heads are decoded once and
-/// shared.
+/// The head of a request. Most requests on a connection have one of a few heads, so identical heads are decoded once
+/// and shared.
 #[derive(Debug, Default)]
 pub struct Head {
     /// The method of the request.

@@ -50,8 +50,8 @@ pub struct Config {
     /// The id of the first read index request. Each further request increments the id, and no two members may use the
     /// same id.
     pub first_read_request_id: u64,
-    /// Number of ticks after which a proposal that waits for a leader is dropped. A dropped membership change is reported
-    /// as failed.
+    /// Number of ticks after which a proposal that waits for a leader is dropped. A dropped membership change is
+    /// reported as failed.
     pub proposal_ticks_max: u64,
     /// Whether the member refrains from campaigning, and transfers leadership, while its disk is
     /// stalled.

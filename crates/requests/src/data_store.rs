@@ -125,9 +125,9 @@ pub trait DataStore: Debug + Send + Sync {
     /// long.
     fn read_txn(&self, request: &Arc<TxnRequest>) -> StoreResult<'_, Listed<TxnResponse>>;
 
-    /// Waits for a permit if the lists in the response to a transaction that writes are long. The caller keeps the permit
-    /// until the client has received the response. Refuses a transaction whose reads would delay other writes for too
-    /// long.
+    /// Waits for a permit if the lists in the response to a transaction that writes are long. The caller keeps the
+    /// permit until the client has received the response. Refuses a transaction whose reads would delay other writes
+    /// for too long.
     fn reserve_lists(&self, request: &TxnRequest) -> StoreResult<'_, Option<OwnedPermit>>;
 
     /// Returns the hub that serves the watchers of this server.

@@ -53,7 +53,8 @@ pub(crate) fn run() -> Outcome {
 
 /// Removes the records of functions that were never executed if they have few counters, so that the profile stays
 /// small, or if nothing of their crate was executed, because the cases then do not show which code of the crate is
-/// important. The compiler optimises functions with a record of zeros for size, and functions without a record as usual.
+/// important. The compiler optimises functions with a record of zeros for size, and functions without a record as
+/// usual.
 ///
 /// The text is in the format that `llvm-profdata merge --text` writes: blank lines separate the records, and the first
 /// record follows lines that begin with a colon.

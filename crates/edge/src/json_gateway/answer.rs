@@ -101,8 +101,8 @@ impl Messages {
     }
 }
 
-/// Returns the response to a unary call. If the limit on replies stays reached for the timeout, the call fails, unless it
-/// may have written (`may_write`) and must therefore not be repeated.
+/// Returns the response to a unary call. If the limit on replies stays reached for the timeout, the call fails, unless
+/// it may have written (`may_write`) and must therefore not be repeated.
 pub(super) async fn unary(
     mut messages: Messages,
     conversion: Conversion,

@@ -265,8 +265,8 @@ impl Kv {
         Ok(Reply::new(response, permit))
     }
 
-    /// Returns the reply to an executed request, even if the reply exceeds the limit on replies. `list` is the permit for
-    /// the memory of its records.
+    /// Returns the reply to an executed request, even if the reply exceeds the limit on replies. `list` is the permit
+    /// for the memory of its records.
     fn reply_regardless<M: Large>(
         &self,
         response: M,

@@ -1,5 +1,5 @@
-//! Estimates the resources that a read needs, before it is executed. The estimate is based on the newest revision, which
-//! is close enough for reads at older revisions.
+//! Estimates the resources that a read needs, before it is executed. The estimate is based on the newest revision,
+//! which is close enough for reads at older revisions.
 
 use quorate_api::etcdserverpb::request_op::Request as Operation;
 use quorate_api::etcdserverpb::{RequestOp, TxnRequest};

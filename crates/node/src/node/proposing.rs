@@ -134,8 +134,8 @@ impl Node {
         !self.raft.is_leader() || !self.persistence.is_full()
     }
 
-    /// Returns the reason for a refusal, and counts the requests if they were refused for lack of room. A leader that is
-    /// not transferring leadership refuses requests because its log is too large, because too many log writes are in
+    /// Returns the reason for a refusal, and counts the requests if they were refused for lack of room. A leader that
+    /// is not transferring leadership refuses requests because its log is too large, because too many log writes are in
     /// progress, or because it was removed from the cluster. A removed leader has no progress of its own. A forwarded
     /// message counts as one request.
     fn count_refused(&mut self, count: u64) -> ProposalFailure {

@@ -7,8 +7,8 @@
 //! # Not here
 //!
 //! The rules of the first check, and its repetition for changes that had to wait for another change
-//! (`node::reconfiguration`), the checks when a change is applied (`state::members`), consensus (`raft`), and the services
-//! (`edge::services::cluster`, `peer_port`).
+//! (`node::reconfiguration`), the checks when a change is applied (`state::members`), consensus (`raft`), and the
+//! services (`edge::services::cluster`, `peer_port`).
 
 mod forwarding;
 

@@ -10,8 +10,8 @@
 //! # Bound
 //!
 //! At most about [`OUTPUT_BYTES_MAX`] bytes and one part of each body wait for the socket. Beyond that, no request and
-//! no body is polled and no input is read, so a client that does not read delays only itself. A body is polled only while its
-//! stream has room.
+//! no body is polled and no input is read, so a client that does not read delays only itself. A body is polled only
+//! while its stream has room.
 
 mod body;
 mod ready;
