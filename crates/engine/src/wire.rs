@@ -335,12 +335,13 @@ const fn number_of(refusal: Refusal) -> u32 {
             AuthRefusal::PermissionNotGranted => 74,
             AuthRefusal::InvalidManagement => 75,
             AuthRefusal::OldRevision => 76,
+            AuthRefusal::NameTooLong => 77,
         },
     }
 }
 
 /// All refusals, for looking up a refusal by its number.
-const REFUSALS: [Refusal; 32] = [
+const REFUSALS: [Refusal; 33] = [
     Refusal::Compacted,
     Refusal::FutureRevision,
     Refusal::KeyNotFound,
@@ -373,6 +374,7 @@ const REFUSALS: [Refusal; 32] = [
     Refusal::Auth(AuthRefusal::PermissionNotGranted),
     Refusal::Auth(AuthRefusal::InvalidManagement),
     Refusal::Auth(AuthRefusal::OldRevision),
+    Refusal::Auth(AuthRefusal::NameTooLong),
 ];
 
 fn refusal_of(number: u32) -> Option<Refusal> {

@@ -38,6 +38,7 @@ on_both_servers! {
 on_quorate! {
     alone:
     users_and_permissions_apply_on_all_members_of_a_mixed_cluster,
+    names_that_no_member_could_store_are_refused,
     continual_logins_from_one_source_do_not_delay_other_logins,
     failed_logins_lock_out_neither_the_user_nor_an_administrator,
     requests_with_invalid_tokens_do_not_count_as_waiting_reads,
@@ -219,6 +220,20 @@ async fn invalid_credentials_are_refused(kind: Kind) {
     refused(add(73).await, Code::Unknown, "bcrypt: password length exceeds 72 bytes");
     let nameless = client.user_add(user("")).await;
     refused(nameless, Code::InvalidArgument, "etcdserver: user name is empty");
+}
+
+async fn names_that_no_member_could_store_are_refused(kind: Kind) {
+    let mut server = Options::new(kind).start().await;
+    let client = server.client();
+    let name = "n".repeat(32_769);
+    let text = "etcdserver: name is too long";
+    let role = pb::AuthRoleAddRequest { name: name.clone() };
+    refused(client.role_add(role).await, Code::InvalidArgument, text);
+    let user = pb::AuthUserAddRequest { name, password: "p".to_owned(), ..Default::default() };
+    refused(client.user_add(user).await, Code::InvalidArgument, text);
+    client.write("k", "v").await;
+    server.restart().await;
+    assert_eq!(server.client().read("k").await.unwrap(), b"v");
 }
 
 async fn deleting_a_user_invalidates_its_tokens_but_revoking_a_role_does_not(kind: Kind) {

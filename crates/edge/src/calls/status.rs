@@ -111,6 +111,7 @@ const fn auth_code(refusal: AuthRefusal) -> Code {
         | AuthRefusal::PermissionNotGranted => Code::FailedPrecondition,
         AuthRefusal::UserEmpty
         | AuthRefusal::RoleEmpty
+        | AuthRefusal::NameTooLong
         | AuthRefusal::AuthenticationFailed
         | AuthRefusal::PermissionNotGiven
         | AuthRefusal::InvalidManagement

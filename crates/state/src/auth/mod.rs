@@ -36,6 +36,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use quorate_api::authpb;
 use quorate_api::etcdserverpb as pb;
+use quorate_storage::bolt::KEY_BYTES_MAX;
 
 pub use self::refusal::AuthRefusal;
 pub use self::shared::{AuthReader, Stamp};
@@ -55,6 +56,10 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// The revision of users and roles before their first change.
 const FIRST_REVISION: u64 = 1;
+
+/// The maximum length of the name of a user or role, in bytes. The name is a key of the backend file. If a longer name
+/// were accepted, no member could commit the change, and all members would exit.
+pub const NAME_BYTES_MAX: usize = KEY_BYTES_MAX;
 
 /// The log contains a password in plain text, which only members older than etcd 3.5 write.
 #[derive(Debug, thiserror::Error)]
@@ -195,6 +200,9 @@ impl Auth {
         if request.name.is_empty() {
             return Ok(Err(AuthRefusal::UserEmpty));
         }
+        if request.name.len() > NAME_BYTES_MAX {
+            return Ok(Err(AuthRefusal::NameTooLong));
+        }
         if self.view.user(&request.name).is_some() {
             return Ok(Err(AuthRefusal::UserAlreadyExists));
         }
@@ -291,6 +299,9 @@ impl Auth {
     pub(crate) fn add_role(&mut self, name: &str, batch: &mut Batch) -> Result<(), AuthRefusal> {
         if name.is_empty() {
             return Err(AuthRefusal::RoleEmpty);
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err(AuthRefusal::NameTooLong);
         }
         if self.view.roles.contains_key(name) {
             return Err(AuthRefusal::RoleAlreadyExists);

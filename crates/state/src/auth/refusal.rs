@@ -15,6 +15,10 @@ pub enum AuthRefusal {
     UserAlreadyExists,
     #[error("etcdserver: user name is empty")]
     UserEmpty,
+    /// The name of the new user or role is longer than [`NAME_BYTES_MAX`](super::NAME_BYTES_MAX). An etcd member that
+    /// applies such a request exits, so there is no text of etcd's.
+    #[error("etcdserver: name is too long")]
+    NameTooLong,
     #[error("etcdserver: user name not found")]
     UserNotFound,
     #[error("etcdserver: role name already exists")]

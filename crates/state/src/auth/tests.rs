@@ -199,3 +199,17 @@ fn password_hashes_are_not_printed() {
     assert!(printed.contains("ann") && !printed.contains("hash\""), "{printed}");
     assert!(!printed.contains("104, 97, 115, 104"), "{printed}");
 }
+
+#[test]
+fn names_longer_than_a_key_of_the_backend_file_are_refused() {
+    let mut batch = Batch::new();
+    let mut auth = auth_with_users(&mut batch);
+    let (longest, longer) = ("n".repeat(NAME_BYTES_MAX), "n".repeat(NAME_BYTES_MAX + 1));
+    assert_eq!(auth.add_role(&longer, &mut batch), Err(AuthRefusal::NameTooLong));
+    let refused = auth.add_user(&hashed(&longer, ""), &mut batch).unwrap();
+    assert_eq!(refused, Err(AuthRefusal::NameTooLong));
+    auth.add_role(&longest, &mut batch).unwrap();
+    auth.add_user(&hashed(&longest, ""), &mut batch).unwrap().unwrap();
+    // The file accepts the longest names.
+    stored(&batch);
+}
