@@ -537,7 +537,8 @@ impl Node {
             false => None,
         };
         let append = (message.kind == MessageKind::Append)
-            .then(|| (message.term, message.index + message.entries.len() as u64));
+            // The message has not been checked yet.
+            .then(|| (message.term, message.index.saturating_add(message.entries.len() as u64)));
         if let Err(refusal) = self.raft.step(message) {
             self.take_refusal(Source::Peer, refusal);
             return;

@@ -739,3 +739,18 @@ fn a_sole_founder_campaigns_only_after_its_membership_is_applied() {
     let notes = member.node.take_notes();
     assert!(notes.iter().all(|note| !note.text.contains("cannot campaign")), "{notes:?}");
 }
+
+#[test]
+fn an_append_at_the_last_possible_index_is_refused() {
+    let mut member = Member::start(config(1, &[1, 2]));
+    let message = Message {
+        from: 2,
+        to: 1,
+        term: Term(1),
+        index: LogIndex::MAX,
+        entries: vec![Entry::default()],
+        ..Message::new(MessageKind::Append, 1)
+    };
+    member.handle(Event::Received(vec![message]));
+    assert_eq!(member.applied_data(), [b""; 0]);
+}
