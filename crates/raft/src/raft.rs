@@ -136,6 +136,12 @@ impl<S: Storage> Raft<S> {
             self.term = hard_state.term;
             self.vote = hard_state.vote;
         }
+        // The log may have been cut off between an entry and the hard state of the entry's term. This member has not
+        // voted in that term, because a vote is stored before it is sent.
+        if last > first && self.term < last_term {
+            self.term = last_term;
+            self.vote = NONE;
+        }
         if self.config.applied > LogIndex::ZERO {
             let (applied, commit) = (self.config.applied, self.log.committed());
             if !(first..=commit).contains(&applied) {

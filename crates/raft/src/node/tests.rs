@@ -636,3 +636,15 @@ fn a_node_keeps_a_bounded_number_of_notes_until_they_are_taken() {
     }
     assert_eq!(node.take_notes().len(), 1024);
 }
+
+#[test]
+fn a_log_that_was_cut_off_before_its_first_hard_state_has_the_term_of_its_last_entry() {
+    let snapshot = storage(&[1, 2, 3]).snapshot().unwrap();
+    let storage = MemoryStorage::recover(HardState::default(), snapshot, vec![entry(5, 11)]);
+    let mut node = Node::new(config(), storage).unwrap();
+    assert_eq!(node.term(), Term(5));
+    let request = Message { term: Term(1), ..from_peer(MessageKind::PreVote) };
+    node.step(request).unwrap();
+    let (_, sent) = settle(&mut node);
+    assert!(sent.iter().any(|answer| answer.reject && answer.term == Term(5)), "{sent:?}");
+}
