@@ -43,6 +43,7 @@ mod unknown_files;
 #[cfg(test)]
 mod tests;
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -252,7 +253,7 @@ pub(crate) fn state_options(config: &Config) -> StateOptions {
         checkpoint_persist: config.feature_gates.is_enabled(FeatureGate::LeaseCheckpointPersist),
         quota_bytes: config.quota_backend_bytes,
         learner_count_max: usize::try_from(config.max_learners).unwrap_or_default(),
-        watch: WatchLimits::default(),
+        watch: WatchLimits { seed: RandomState::new().hash_one(0), ..WatchLimits::default() },
         token_ttl_millis: u64::try_from(config.auth_token_ttl().as_millis()).unwrap_or(u64::MAX),
     }
 }

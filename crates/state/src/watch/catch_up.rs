@@ -89,7 +89,7 @@ impl Hub {
         if !tasks.is_empty() {
             let history = self.latest();
             let stop = Stop::AfterChanges(limits.pass_changes);
-            let sweep = Sweep::read(tasks, watched, &*history, limits, stop)?;
+            let sweep = Sweep::read(tasks, watched, &*history, (limits, stop), self.seed())?;
             let mut state = self.lock();
             let near = sweep.settle(&mut state, limits);
             self.catch_up_locked(&mut state, near, limits)?;
@@ -125,7 +125,8 @@ impl Hub {
         }
         let watched = state.watched_by(&near);
         let stop = Stop::AtBytes(limits.locked_bytes_max);
-        let left = Sweep::read(near, watched, &*history, limits, stop)?.settle(state, limits);
+        let left = Sweep::read(near, watched, &*history, (limits, stop), self.seed())?
+            .settle(state, limits);
         for task in left {
             state.reposition(task.group, Position::Behind { next: task.next });
         }
@@ -185,15 +186,15 @@ impl Sweep {
         tasks: Vec<Task>,
         watched: Vec<Watched>,
         history: &dyn History,
-        limits: &CatchUpLimits,
-        stop: Stop,
+        (limits, stop): (&CatchUpLimits, Stop),
+        seed: u64,
     ) -> Result<Self, HistoryFault> {
         let mut sweep = Self {
             units: units(tasks, watched),
             compacted_revision: history.compacted_revision(),
             built_at: history.current_revision(),
         };
-        let mut index: Index<Vec<usize>> = Index::default();
+        let mut index: Index<Vec<usize>> = Index::new(seed);
         let mut first = i64::MAX;
         for (position, unit) in sweep.units.iter().enumerate() {
             if unit.next >= sweep.compacted_revision {

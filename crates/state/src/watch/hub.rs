@@ -307,6 +307,11 @@ impl Hub {
         self.shared.source.read().latest()
     }
 
+    /// Returns the seed of the indexes of watched ranges.
+    pub(super) fn seed(&self) -> u64 {
+        self.shared.limits.seed
+    }
+
     pub(super) fn catch_up_limits(&self) -> &CatchUpLimits {
         &self.shared.limits.catch_up
     }
@@ -440,7 +445,7 @@ impl State {
     fn new(current: i64, limits: &WatchLimits) -> Self {
         Self {
             current,
-            index: Index::default(),
+            index: Index::new(limits.seed),
             groups: Slab::default(),
             streams: Slab::default(),
             behind: VecDeque::new(),

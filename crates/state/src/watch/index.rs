@@ -47,13 +47,12 @@ pub(super) struct Index<T> {
     ranges: Intervals<Handle>,
 }
 
-impl<T> Default for Index<T> {
-    fn default() -> Self {
-        Self { entries: Slab::default(), keys: HashMap::new(), ranges: Intervals::default() }
-    }
-}
-
 impl<T: Default> Index<T> {
+    /// Creates an empty index. Clients must not know the seed ([`Intervals::new`]).
+    pub(super) fn new(seed: u64) -> Self {
+        Self { entries: Slab::default(), keys: HashMap::new(), ranges: Intervals::new(seed) }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty() && self.ranges.is_empty()
     }

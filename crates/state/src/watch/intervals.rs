@@ -3,8 +3,8 @@
 //! The set is a treap ordered by (start, end), in which every node also stores the furthest end in its subtree. A
 //! lookup skips subtrees whose ranges all end at or before the key, and stops at ranges that begin after the key, so a
 //! lookup with m matches costs O((m + 1) log n) on average. Nodes are stored in a table and refer to each other by
-//! position. The priorities come from a fixed sequence. They affect only the shape of the tree, never the result of a
-//! lookup.
+//! position. The priorities come from a seeded sequence. They affect only the shape of the tree, never the result of a
+//! lookup. If the seed were known, the ranges could be chosen so that the tree is a list.
 
 use std::cmp::Ordering;
 
@@ -54,13 +54,13 @@ pub(super) struct Intervals<T> {
     priorities: SplitMix64,
 }
 
-impl<T> Default for Intervals<T> {
-    fn default() -> Self {
-        Self { nodes: Vec::new(), free: Vec::new(), root: NONE, priorities: SplitMix64::new(0) }
-    }
-}
-
 impl<T: Copy> Intervals<T> {
+    /// Creates an empty set. Whoever chooses the ranges must not know the seed.
+    pub(super) const fn new(seed: u64) -> Self {
+        let priorities = SplitMix64::new(seed);
+        Self { nodes: Vec::new(), free: Vec::new(), root: NONE, priorities }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.root == NONE
     }
@@ -215,6 +215,36 @@ mod tests {
         (key(), end)
     }
 
+    /// Returns the height of the tree.
+    fn height<T: Copy>(intervals: &Intervals<T>) -> usize {
+        let mut level = vec![intervals.root];
+        let mut height = 0;
+        loop {
+            let nodes = level.iter().filter_map(|at| intervals.node(*at));
+            let below: Vec<u32> = nodes.flat_map(|node| [node.left, node.right]).collect();
+            if below.is_empty() {
+                return height;
+            }
+            (height, level) = (height + 1, below);
+        }
+    }
+
+    #[test]
+    fn the_tree_is_shallow_unless_the_seed_of_its_priorities_is_known() {
+        const RANGES: usize = 2_000;
+        let mut known = SplitMix64::new(0);
+        let keys: Vec<_> = (0..RANGES).map(|_| known.next_u64().to_be_bytes()).collect();
+        let height_with = |seed| {
+            let mut intervals = Intervals::new(seed);
+            for key in &keys {
+                intervals.insert(Bytes::copy_from_slice(key), RangeEnd::Unbounded, ());
+            }
+            height(&intervals)
+        };
+        assert_eq!(height_with(0), RANGES);
+        assert!(height_with(1) < 100);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -224,7 +254,7 @@ mod tests {
             keys in prop::collection::vec(prop::collection::vec(0..6u8, 0..4), 1..20),
         ) {
             let mut model: BTreeMap<(Bytes, RangeEnd), usize> = BTreeMap::new();
-            let mut intervals = Intervals::default();
+            let mut intervals = Intervals::new(0);
             for (number, (add, (start, end))) in steps.into_iter().enumerate() {
                 if add {
                     prop_assert_eq!(

@@ -13,6 +13,9 @@ pub struct WatchLimits {
     /// Maximum number of bytes of events that are queued and not yet taken, over all streams. At this bound, a stream
     /// receives events, whether new or from history, only if its queue is empty.
     pub held_bytes_max: usize,
+    /// Seeds the shape of the index of watched ranges. A client that knew the seed could choose ranges for which the
+    /// index degenerates into a list. Therefore each member uses a random seed.
+    pub seed: u64,
 }
 
 impl Default for WatchLimits {
@@ -22,6 +25,7 @@ impl Default for WatchLimits {
             catch_up: CatchUpLimits::default(),
             watcher_bytes_max: 512 << 20,
             held_bytes_max: 256 << 20,
+            seed: 0,
         }
     }
 }
