@@ -366,11 +366,23 @@ impl Tree {
             return Ok(finger.leaf);
         }
         let (mut low, mut high) = (None, None);
+        let mut page = PageId(0);
         let mut index = self.load_root(source)?;
         for _ in 0..DEPTH_MAX {
-            let Body::Branch(children) = &self.nodes[index].body else {
-                self.finger = Some(Finger { leaf: index, low, high });
-                return Ok(index);
+            let children = match &self.nodes[index].body {
+                Body::Branch(children) => children,
+                Body::Leaf(items) => {
+                    // The leaf is found again by its first key when it is split.
+                    if let Some(first) = items.first().map(|item| source.bytes(item.key))
+                        && (low.is_some_and(|low| first < source.bytes(low))
+                            || high.is_some_and(|high| first >= source.bytes(high)))
+                    {
+                        let reason = "the keys of a leaf are outside the range in its branch";
+                        return Err(source.snapshot.corrupt(page, 0, reason));
+                    }
+                    self.finger = Some(Finger { leaf: index, low, high });
+                    return Ok(index);
+                }
             };
             let at = seek_child(source, children, key);
             if at > 0 {
@@ -378,6 +390,9 @@ impl Tree {
             }
             if let Some(next) = children.get(at + 1) {
                 high = Some(next.key);
+            }
+            if let Link::Page(id) = children[at].link {
+                page = id;
             }
             index = self.load_child(source, index, at)?;
         }

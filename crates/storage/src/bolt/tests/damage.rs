@@ -254,3 +254,39 @@ fn a_page_whose_overflow_is_too_large_is_reported_before_it_is_freed() {
         assert!(matches!(error, BoltError::Corrupt { .. }), "{error}");
     }
 }
+
+#[test]
+fn a_branch_that_disagrees_with_its_leaf_is_reported() {
+    const PAGE_BYTES: usize = 1024;
+    const ELEMENT_BYTES: usize = 16;
+    let mut bytes = sound_file();
+    let last = 1499_u32.to_be_bytes();
+    // Raises the last separator of the branch at the end of the bucket above all keys of its leaf.
+    let number =
+        |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let mut raised = 0;
+    for page in (0..bytes.len()).step_by(PAGE_BYTES) {
+        let is_branch = bytes[page + 8..page + 10] == [1, 0];
+        let count = usize::from(u16::from_le_bytes([bytes[page + 10], bytes[page + 11]]));
+        if !is_branch || count < 2 {
+            continue;
+        }
+        let element = page + ELEMENT_BYTES + (count - 1) * ELEMENT_BYTES;
+        let (at, len) = (number(&bytes, element) as usize, number(&bytes, element + 4));
+        let key = element + at;
+        if len == 4 && bytes[key..key + 4] > 1400_u32.to_be_bytes()[..] {
+            bytes[key..key + 4].copy_from_slice(&last);
+            raised += 1;
+        }
+    }
+    assert!(raised > 0, "no separator was found");
+    let place = TestDir::new();
+    std::fs::write(place.path(), &bytes).unwrap();
+    let db = place.open();
+    let mut tx = db.write().unwrap();
+    let error = (1500..3000_u32)
+        .find_map(|number| tx.put(BUCKET, &number.to_be_bytes(), Bytes::from_static(b"v")).err())
+        .expect("the damage is found");
+    assert!(matches!(error, BoltError::Corrupt { .. }), "{error}");
+    assert_named(&error, &place);
+}
