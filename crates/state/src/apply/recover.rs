@@ -98,11 +98,18 @@ impl State {
 
     /// Switches to the file of a leader's snapshot, which has replaced this member's file. Changes
     /// collected for the old file are dropped. Handles stay valid, watchers continue from their
-    /// positions, and lease clocks stop.
+    /// positions, unless the newest revision of the snapshot is lower, and lease clocks stop.
     pub fn install(&mut self, backend: &Backend) -> Result<(), RecoverError> {
         let loaded = load(backend, self.options)?;
+        let before = self.store.current_revision();
         self.replace_content(loaded);
-        self.hub.replace_store(Arc::new(self.store.reader()), self.store.current_revision());
+        let (source, revision) = (Arc::new(self.store.reader()), self.store.current_revision());
+        if revision < before {
+            // This member's history has diverged from the leader's.
+            self.hub.replace_history(source, revision);
+        } else {
+            self.hub.replace_store(source, revision);
+        }
         self.publish();
         Ok(())
     }

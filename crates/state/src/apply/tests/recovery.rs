@@ -210,6 +210,41 @@ fn a_backend_file_from_the_leader_replaces_the_state() {
 }
 
 #[test]
+fn watchers_are_cancelled_if_the_revision_of_a_leaders_file_is_lower() {
+    let [ours, theirs] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (backend, theirs) = (open(ours.path()), open(theirs.path()));
+    let mut log = Log::new();
+    for value in 0..20 {
+        log.put("a", &value.to_string());
+    }
+    commit(&mut log, &backend);
+    log.state.publish();
+    let hub = log.state.published().hub;
+    let mut stream = hub.open_stream(1 << 20);
+    let create = |start_revision| pb::WatchCreateRequest {
+        key: text("a"),
+        start_revision,
+        ..pb::WatchCreateRequest::default()
+    };
+    stream.create(create(0), |_, _| Ok(()));
+    stream.create(create(15), |_, _| Ok(()));
+    commit(&mut log_with_data(), &theirs);
+    log.state.install(&theirs).unwrap();
+    assert!(log.revision() < 15);
+    while hub.catch_up().unwrap() {}
+    let mut cancelled = 0;
+    while let Poll::Ready(frame) =
+        stream.poll_next(&Context::from_waker(Waker::noop()), &HeaderFields::default())
+    {
+        let mut encoded = bytes::BytesMut::new();
+        frame.unwrap().encode(&mut encoded);
+        let response: pb::WatchResponse = prost::Message::decode(encoded).unwrap();
+        cancelled += usize::from(response.canceled);
+    }
+    assert_eq!(cancelled, 2);
+}
+
+#[test]
 fn invalid_backend_rows_are_refused() {
     let version = crate::schema::meta::STORAGE_VERSION;
     let cases: [(Bucket, &'static [u8], &'static [u8], &str); 8] = [
