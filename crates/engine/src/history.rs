@@ -25,7 +25,7 @@ use quorate_telemetry::log;
 use tokio::sync::mpsc;
 
 use crate::batch::Committed;
-use crate::database::{Database, DatabaseFault, Session, Statement};
+use crate::database::{Database, DatabaseFault, Session, Statement, no_progress};
 use crate::tail::{Position, Tail};
 
 /// Maximum number of batches that one statement reads. The statement also limits the bytes of the batches.
@@ -240,7 +240,10 @@ async fn read_batches(
 ) -> Result<BatchesRead, DatabaseFault> {
     let rows =
         session.query(Statement::ReadLogFromRevision, &[&revision, &after, &BATCHES_MAX]).await?;
-    let compacted = rows.first().map_or(-1, |row| row.get(5));
+    let compacted = match rows.first() {
+        Some(row) => row.get::<_, Option<i64>>(5).ok_or_else(no_progress)?,
+        None => -1,
+    };
     let batches = rows.iter().map(|row| Committed::decode(row).map(Arc::new));
     Ok(BatchesRead { batches: batches.collect::<Result<_, _>>()?, compacted })
 }

@@ -215,6 +215,7 @@ impl Loader<'_> {
         }
         for versions in keys.into_values() {
             let versions: Vec<_> = versions.into_values().collect();
+            check_history(&versions, store.current_revision())?;
             store.load_history(&versions);
         }
         Ok(())
@@ -224,6 +225,13 @@ impl Loader<'_> {
         let (bytes, bytes_max) = (store.working_set_bytes(), self.bytes_max);
         if bytes <= bytes_max { Ok(()) } else { Err(EngineError::TooLarge { bytes, bytes_max }) }
     }
+}
+
+/// Checks that the versions of a key, in ascending order, do not include one that another sequencer has written: this
+/// server is not the sequencer any more if the database contains later revisions than its own.
+fn check_history(versions: &[StoredVersion], current: i64) -> Result<(), EngineError> {
+    let is_later = |last: &StoredVersion| last.at.revision.main > current;
+    if versions.last().is_some_and(is_later) { Err(EngineError::SequencerChanged) } else { Ok(()) }
 }
 
 /// Returns the key that a record of a table contains.
@@ -267,6 +275,18 @@ mod tests {
     use quorate_state::mvcc::StoreOptions;
 
     use super::*;
+
+    #[test]
+    fn versions_that_a_later_sequencer_has_written_are_not_loaded() {
+        let version = |main, tombstone| StoredVersion {
+            at: RecordKey { revision: Revision::new(main, 0), tombstone },
+            record: Bytes::new(),
+        };
+        let versions = [version(3, false), version(6, true)];
+        assert!(check_history(&versions, 6).is_ok());
+        let refused = check_history(&versions, 5);
+        assert!(matches!(refused, Err(EngineError::SequencerChanged)), "{refused:?}");
+    }
 
     #[test]
     fn pages_of_long_records_have_few_rows() {
