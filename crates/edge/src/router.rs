@@ -102,7 +102,8 @@ struct Services {
 impl Router {
     /// Creates the services of this member. `observers` trace and audit the calls.
     pub fn new(handles: &ServerHandles, observers: Option<Observers>) -> Self {
-        let bytes_max = handles.info.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
+        let bytes_max =
+            handles.info.limits().request_bytes_max.saturating_add(MESSAGE_OVERHEAD_BYTES);
         macro_rules! server {
             ($server:ident, $service:expr) => {
                 $server::new($service)

@@ -19,12 +19,20 @@ use crate::identity::Pair;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// The time since the Unix epoch at which the year 10000 begins. A certificate cannot state a later time.
+const YEAR_10000: Duration = Duration::from_secs(253_402_300_800);
+
 /// The reason why no certificate is available.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfSignedError {
     /// The validity period is zero.
     #[error("selfSignedCertValidity is invalid,it should be greater than 0")]
     Validity,
+    /// The validity period is too long.
+    #[error(
+        "selfSignedCertValidity is invalid: the certificate would be valid beyond the year 9999"
+    )]
+    ValidityTooLong,
     /// A file cannot be written.
     #[error("{}: {source}", path.display())]
     File {
@@ -42,7 +50,7 @@ pub enum SelfSignedError {
 ///
 /// # Errors
 ///
-/// Returns an error if the validity period is zero, or the files cannot be written.
+/// Returns an error if the validity period is zero or too long, or the files cannot be written.
 pub fn find_or_make(dir: &Path, hosts: &[&str], years: u32) -> Result<Pair, SelfSignedError> {
     let Some(validity) = YEAR.checked_mul(years).filter(|validity| !validity.is_zero()) else {
         return Err(SelfSignedError::Validity);
@@ -74,8 +82,12 @@ fn write(path: &Path, mode: u32, text: &str) -> io::Result<()> {
 
 fn make(hosts: &[&str], validity: Duration) -> Result<(String, String), SelfSignedError> {
     let now = SystemTime::now();
-    // The latest time that a certificate can state is the end of the year 9999.
-    let until = now.checked_add(validity).ok_or(SelfSignedError::Validity)?;
+    let until = now
+        .checked_add(validity)
+        .filter(|until| {
+            until.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|time| time < YEAR_10000)
+        })
+        .ok_or(SelfSignedError::ValidityTooLong)?;
     log::warn!(
         "automatically generate certificates",
         "certificate-validity-bound-not-after" = until

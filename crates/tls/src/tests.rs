@@ -423,6 +423,8 @@ async fn a_generated_self_signed_certificate_is_its_own_authority() {
         "the existing certificate must be reused"
     );
     assert!(matches!(find_or_make(&folder, &[], 0), Err(SelfSignedError::Validity)));
+    let beyond = find_or_make(&dir.path().join("beyond"), &[], 8_000);
+    assert!(matches!(beyond, Err(SelfSignedError::ValidityTooLong)), "{beyond:?}");
 }
 
 #[tokio::test]

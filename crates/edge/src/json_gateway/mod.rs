@@ -122,7 +122,7 @@ impl Gateway {
         let ends = request.extensions().get::<Ends>().copied().unwrap_or_default();
         let router = self.router.for_request(ends);
         let client = request.extensions().get::<EndsWithClient>().cloned();
-        let bytes_max = router.message_bytes_max() * JSON_FACTOR;
+        let bytes_max = router.message_bytes_max().saturating_mul(JSON_FACTOR);
         let permit = router.take_permit(target.method, (&headers, &Extensions::new()), bytes);
         let body = match (&permit, target.kind) {
             // The call is refused and counted before any part of its body is read.

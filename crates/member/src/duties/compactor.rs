@@ -67,6 +67,9 @@ impl Compactor {
 }
 
 /// Compacts at the revision that was current one retention period ago.
+/// The minimum interval between two looks at the newest revision, for retention periods that are unreasonably short.
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
+
 #[derive(Debug)]
 struct Periodic {
     interval: Duration,
@@ -84,7 +87,7 @@ struct Periodic {
 impl Periodic {
     fn new(period: Duration) -> Self {
         let base = period.min(HOUR);
-        let interval = base / 10;
+        let interval = (base / 10).max(INTERVAL_MIN);
         let ticks = |span: Duration| {
             u64::try_from(span.as_nanos() / interval.as_nanos().max(1)).unwrap_or(u64::MAX)
         };
@@ -130,6 +133,13 @@ mod tests {
             }
         }
         compactions
+    }
+
+    #[test]
+    fn the_interval_of_the_shortest_retention_period_is_not_zero() {
+        let mut compactor = Compactor::new(Retention::Period(Duration::from_nanos(5)));
+        assert_eq!(compactor.interval(), INTERVAL_MIN);
+        assert!((1..10).any(|tick| compactor.tick(100 + tick, true).is_some()));
     }
 
     #[test]
