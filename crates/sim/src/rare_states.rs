@@ -31,6 +31,7 @@ pub const RARE_STATES: &[&str] = &[
     "a member joins",
     "a member refuses to start",
     "a membership change is refused by the log",
+    "a membership change that had to wait is refused",
     "a one-member cluster acknowledges a write",
     "a process is started twice",
     "a process is suspended for longer than a lease",
