@@ -232,7 +232,8 @@ async fn names_that_no_member_could_store_are_refused(kind: Kind) {
     let user = pb::AuthUserAddRequest { name, password: "p".to_owned(), ..Default::default() };
     refused(client.user_add(user).await, Code::InvalidArgument, text);
     client.write("k", "v").await;
-    server.restart().await;
+    server.kill();
+    server.start_again().await;
     assert_eq!(server.client().read("k").await.unwrap(), b"v");
 }
 

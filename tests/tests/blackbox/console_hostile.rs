@@ -270,7 +270,7 @@ async fn the_number_of_events_dropped_for_a_slow_page_is_reported(kind: Kind) {
     let mut lines = opened.await.unwrap();
     let value = "v".repeat(4096);
     let before = memory_kib(console.pid());
-    // The events are written quickly, because the console ends a stream that nobody reads for 30 seconds.
+    // Large transactions write the events quickly. The console ends a stream that is not read for 30 seconds.
     for _ in 0..60 {
         let puts = (0..100).map(|number| put_op(format!("k{number}"), &value)).collect();
         client.txn(txn(puts)).await.unwrap();

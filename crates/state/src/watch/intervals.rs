@@ -55,7 +55,7 @@ pub(super) struct Intervals<T> {
 }
 
 impl<T: Copy> Intervals<T> {
-    /// Creates an empty set. Whoever chooses the ranges must not know the seed.
+    /// Creates an empty set. A client that can add ranges must not know the seed.
     pub(super) const fn new(seed: u64) -> Self {
         let priorities = SplitMix64::new(seed);
         Self { nodes: Vec::new(), free: Vec::new(), root: NONE, priorities }
