@@ -1,15 +1,19 @@
-//! Decodes transactions that are nested more deeply than the generated decoder supports.
+//! Decodes and encodes transactions that are nested more deeply than the generated code supports.
 //!
 //! The generated decoder limits the depth to about fifty nested transactions, which fits any stack. A limit is
 //! necessary, because each level costs the sender only eight bytes. etcd's decoder allows ten thousand nested messages,
 //! and any transaction that `--max-txn-ops` permits may be in the log. Therefore this module decodes the transactions
 //! that the generated decoder refuses, up to the same depth as etcd.
 //!
+//! The generated encoder accepts any depth, but computes the length of a message again at each level above it, which
+//! takes quadratic time. [`encode`] takes linear time.
+//!
 //! All processing of such a transaction (checks, encoding, execution, even dropping it) recurses to the same depth, so
 //! every thread that may handle such a transaction needs a stack of [`STACK_BYTES`].
 
 use bytes::Bytes;
 use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 use quorate_protobuf::{Fields, Value};
 
 use crate::etcdserverpb::{
@@ -112,11 +116,70 @@ fn merged<M: Message>(mut before: M, bytes: Bytes) -> Option<M> {
     Some(before)
 }
 
+/// Encodes a transaction as the generated encoder does.
+#[must_use]
+pub fn encode(txn: &TxnRequest) -> Vec<u8> {
+    let mut lengths = Vec::new();
+    let len = measure(txn, &mut lengths);
+    let mut encoded = Vec::with_capacity(len);
+    put_txn(txn, &mut lengths.into_iter(), &mut encoded);
+    encoded
+}
+
+/// Returns the length of an encoded transaction. Appends the lengths of the transactions nested in it, in the order in
+/// which [`put_txn`] encodes them.
+fn measure(txn: &TxnRequest, lengths: &mut Vec<usize>) -> usize {
+    let compare = txn.compare.iter().map(|compare| nested_len(compare.encoded_len()));
+    let mut len = compare.sum();
+    for operation in txn.success.iter().chain(&txn.failure) {
+        len += nested_len(match &operation.request {
+            Some(Request::RequestTxn(inner)) => {
+                let position = lengths.len();
+                lengths.push(0);
+                lengths[position] = measure(inner, lengths);
+                nested_len(lengths[position])
+            }
+            _ => operation.encoded_len(),
+        });
+    }
+    len
+}
+
+/// Returns the length of a nested message with its key, which takes one byte, and its length.
+const fn nested_len(len: usize) -> usize {
+    1 + encoded_len_varint(len as u64) + len
+}
+
+fn put_txn(txn: &TxnRequest, lengths: &mut impl Iterator<Item = usize>, encoded: &mut Vec<u8>) {
+    let put_head = |field, len: usize, encoded: &mut Vec<u8>| {
+        encode_key(field, WireType::LengthDelimited, encoded);
+        encode_varint(len as u64, encoded);
+    };
+    for compare in &txn.compare {
+        put_head(1, compare.encoded_len(), encoded);
+        compare.encode_raw(encoded);
+    }
+    for (field, operations) in [(2, &txn.success), (3, &txn.failure)] {
+        for operation in operations {
+            if let Some(Request::RequestTxn(inner)) = &operation.request {
+                let len = lengths.next().expect("every nested transaction was measured");
+                put_head(field, nested_len(len), encoded);
+                put_head(4, len, encoded);
+                put_txn(inner, lengths, encoded);
+            } else {
+                put_head(field, operation.encoded_len(), encoded);
+                operation.encode_raw(encoded);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use quorate_protobuf::put_bytes;
 
     use super::*;
+    use crate::etcdserverpb::Compare;
 
     fn field(tag: u32, value: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -182,6 +245,34 @@ mod tests {
             let read = decode_entry(&data).unwrap();
             assert_eq!(read.encode_to_vec().len(), data.len());
             assert_eq!(read.clone(), read);
+        });
+    }
+
+    #[test]
+    fn transactions_are_encoded_as_by_prost_in_linear_time() {
+        on_a_stack_of(STACK_BYTES, || {
+            let compare = Compare { key: b"c".as_slice().into(), ..Compare::default() };
+            let operation = |request| RequestOp { request };
+            let inner = TxnRequest {
+                compare: vec![compare.clone(), Compare::default()],
+                success: vec![operation(Some(put(b"a"))), operation(None)],
+                failure: vec![operation(Some(Request::RequestTxn(TxnRequest::default())))],
+            };
+            let outer = TxnRequest {
+                compare: vec![compare],
+                success: vec![
+                    operation(Some(Request::RequestTxn(inner.clone()))),
+                    operation(Some(put(b"b"))),
+                    operation(Some(Request::RequestTxn(inner))),
+                ],
+                failure: vec![operation(Some(Request::RequestRange(RangeRequest::default())))],
+            };
+            assert_eq!(encode(&outer), outer.encode_to_vec());
+            // With quadratic time, a hundred such transactions would take most of a minute.
+            let deep = Bytes::from(nested(DEPTH_MAX));
+            let operation = operation(Some(Request::RequestTxn(decode(&deep).unwrap())));
+            let wide = TxnRequest { success: vec![operation; 100], ..TxnRequest::default() };
+            assert_eq!(encode(&wide).len(), 100 * nested_len(nested_len(deep.len())));
         });
     }
 

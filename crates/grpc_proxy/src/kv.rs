@@ -16,6 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 use prost::Message as _;
+use quorate_api::deep_txn;
 use quorate_api::etcdserverpb::request_op::Request;
 use quorate_api::etcdserverpb::response_op::Response as Answer;
 use quorate_api::etcdserverpb::{CompactionRequest, RangeRequest, RangeResponse, TxnResponse};
@@ -318,7 +319,7 @@ fn encoded(request: &Request) -> Bytes {
         Request::RequestRange(it) => it.encode_to_vec().into(),
         Request::RequestPut(it) => it.encode_to_vec().into(),
         Request::RequestDeleteRange(it) => it.encode_to_vec().into(),
-        Request::RequestTxn(it) => it.encode_to_vec().into(),
+        Request::RequestTxn(it) => deep_txn::encode(it).into(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use prost::{Message, Name};
+use quorate_api::deep_txn;
 use quorate_api::etcdserverpb::{
     LeaseKeepAliveRequest, LeaseKeepAliveResponse, TxnRequest, TxnResponse,
 };
@@ -36,7 +37,7 @@ impl Members {
         path: &str,
         request: &M,
     ) -> Result<R, Status> {
-        in_time(self.ask_for(path, HeaderMap::new(), request)).await
+        in_time(self.ask_for(path, HeaderMap::new(), request.encode_to_vec().into())).await
     }
 
     /// Renews a lease once and returns its TTL.
@@ -55,13 +56,12 @@ impl Members {
         in_time(asking).await
     }
 
-    async fn ask_for<M: Message, R: Message + Name + Default + 'static>(
+    async fn ask_for<R: Message + Name + Default + 'static>(
         &self,
         path: &str,
         headers: HeaderMap,
-        request: &M,
+        message: Bytes,
     ) -> Result<R, Status> {
-        let message: Bytes = request.encode_to_vec().into();
         let answer = relay::ask(&self.upstream, methods::named(path), headers, message).await?;
         framing::decode(answer)
     }
@@ -89,8 +89,9 @@ impl Store for Members {
         if let Some(namespace) = &self.namespace {
             namespace.txn(&mut request)?;
         }
-        let mut answer: TxnResponse =
-            self.ask_for("/etcdserverpb.KV/Txn", headers, &request).await?;
+        let mut answer: TxnResponse = self
+            .ask_for("/etcdserverpb.KV/Txn", headers, deep_txn::encode(&request).into())
+            .await?;
         if let Some(namespace) = &self.namespace {
             namespace.strip_txn(&mut answer);
         }
