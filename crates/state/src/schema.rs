@@ -131,6 +131,10 @@ impl Revision {
     /// Length of the encoding, in bytes.
     pub const ENCODED_LEN: usize = 17;
 
+    /// The highest number that is decoded. No cluster reaches it by writing, so a higher number in a file is damage,
+    /// and every decoded number can be counted up.
+    pub const NUMBER_MAX: i64 = i64::MAX / 2;
+
     /// Returns the revision of change number `sub` in entry number `main`.
     #[must_use]
     pub const fn new(main: i64, sub: i64) -> Self {
@@ -149,11 +153,13 @@ impl Revision {
     /// Decodes the encoded form. Returns `None` if it is invalid.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let valid = 0..=Self::NUMBER_MAX;
         let (main, rest) = bytes.split_first_chunk()?;
         let (&separator, rest) = rest.split_first()?;
         let sub: &[u8; 8] = rest.try_into().ok()?;
         let revision = Self { main: i64::from_be_bytes(*main), sub: i64::from_be_bytes(*sub) };
-        (separator == b'_' && revision.main >= 0 && revision.sub >= 0).then_some(revision)
+        let is_valid = valid.contains(&revision.main) && valid.contains(&revision.sub);
+        (separator == b'_' && is_valid).then_some(revision)
     }
 }
 
@@ -240,7 +246,7 @@ mod tests {
         for len in 0..Revision::ENCODED_LEN {
             assert_eq!(RecordKey::decode(&good.as_ref()[..len]), None, "{len}");
         }
-        for (at, byte) in [(8, b'-'), (0, 0xff), (9, 0x80)] {
+        for (at, byte) in [(8, b'-'), (0, 0xff), (0, 0x40), (9, 0x80), (9, 0x40)] {
             let mut bad = good.as_ref().to_vec();
             bad[at] = byte;
             assert_eq!(RecordKey::decode(&bad), None, "byte {at}");

@@ -357,6 +357,7 @@ fn bump(view: &BackendView, by: u64, batch: &mut Batch) -> Result<(), RestoreErr
         Ok(std::ops::ControlFlow::Continue(()))
     })?;
     let raised = i64::try_from(by).ok().and_then(|by| newest.checked_add(by));
+    let raised = raised.filter(|raised| *raised <= Revision::NUMBER_MAX);
     let revision = Revision::new(raised.ok_or(RestoreError::Bump { newest, by })?, 0);
     batch.put_record(RecordKey { revision, tombstone: false }, Bytes::new());
     let compacted = Bytes::copy_from_slice(&revision.encode());

@@ -10,6 +10,9 @@ use super::View;
 use crate::backend::{Batch, Fault, Rows};
 use crate::schema::{Bucket, auth};
 
+/// The highest auth revision that is loaded. No cluster reaches it by changing users and roles.
+const REVISION_MAX: u64 = u64::MAX / 2;
+
 /// Why a stored user or role is invalid.
 type RecordFault = &'static str;
 
@@ -35,6 +38,14 @@ impl View {
                 rows.corrupt(Bucket::Auth, None, auth::REVISION, "the value is not a number")
             })?;
             view.revision = u64::from_be_bytes(bytes);
+            if view.revision > REVISION_MAX {
+                return Err(rows.corrupt(
+                    Bucket::Auth,
+                    None,
+                    auth::REVISION,
+                    "the number is too high",
+                ));
+            }
         }
         for (position, (key, value)) in (0..).zip(rows.entries(Bucket::AuthRoles)) {
             let (name, role) = read_role(key, value)
