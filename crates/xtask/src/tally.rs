@@ -10,9 +10,8 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Mutex, mpsc};
 
-use crate::{Outcome, say};
+use crate::Outcome;
 
 /// The start of the line that a skipped test prints.
 const SKIPPED: &str = "skipped: ";
@@ -74,48 +73,16 @@ impl Tally {
         Self { print, passed: 0, failed: 0, skipped: 0, failures, reasons }
     }
 
-    /// Runs test programs, at most `at_once` at the same time, prints their output and counts the results. All programs
-    /// run, even if earlier ones fail.
-    ///
-    /// The output of a single program is printed while it runs. The outputs of several programs are printed one after
-    /// another, each when its program has ended.
-    pub(crate) fn run(&mut self, runs: Vec<Run>, at_once: usize) -> Outcome {
-        if at_once == 1 {
-            let mut outcome = Ok(());
-            for Run { heading, command } in runs {
-                let mut reading = self.begin(heading);
-                let status = complete(command, |line| self.read_and_print(&mut reading, line));
-                outcome = outcome.and(self.end(reading, status));
-            }
-            return outcome;
+    /// Runs test programs one after another, prints their output and counts the results. All programs run, even if
+    /// earlier ones fail.
+    pub(crate) fn run(&mut self, runs: Vec<Run>) -> Outcome {
+        let mut outcome = Ok(());
+        for Run { heading, command } in runs {
+            let mut reading = self.begin(heading);
+            let status = complete(command, |line| self.read_and_print(&mut reading, line));
+            outcome = outcome.and(self.end(reading, status));
         }
-        let waiting = Mutex::new(runs.into_iter());
-        let next = || waiting.lock().expect("no thread panics while it takes a run").next();
-        std::thread::scope(|scope| {
-            let (sender, ended) = mpsc::channel();
-            for _ in 0..at_once {
-                let sender = sender.clone();
-                scope.spawn(move || {
-                    while let Some(Run { heading, command }) = next() {
-                        say(&format!("running {heading}"));
-                        let mut lines = Vec::new();
-                        let status = complete(command, |line| lines.push(line.to_owned()));
-                        sender
-                            .send((heading, lines, status))
-                            .expect("the receiver outlives this thread");
-                    }
-                });
-            }
-            drop(sender);
-            let mut outcome = Ok(());
-            for (heading, lines, status) in ended {
-                let mut reading = self.begin(heading);
-                lines.iter().for_each(|line| self.read_and_print(&mut reading, line));
-                let of_run = self.end(reading, status);
-                outcome = outcome.and(of_run);
-            }
-            outcome
-        })
+        outcome
     }
 
     fn begin(&self, heading: String) -> Reading {
@@ -281,21 +248,18 @@ failed: c, in a package
         const PASS: &str = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'";
         const FAIL: &str = "echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored'; exit 101";
         const CRASH: &str = "echo 'test a ... ok'; exit 3";
-        for at_once in [1, 2, 8] {
-            let mut tally = Tally::new(|_| {});
-            let runs = [FAIL, PASS, CRASH, "true", PASS].map(sh).into();
-            let outcome = tally.run(runs, at_once);
-            assert!(outcome.is_err());
-            let summary = tally.text();
-            assert!(summary.contains(&format!("failed: {CRASH}: exit status: 3\n")), "{summary}");
-            assert!(summary.contains("failed: true: no test result\n"), "{summary}");
-            assert!(summary.ends_with("5 passed, 3 failed, 0 skipped"), "{summary}");
-        }
         let mut tally = Tally::new(|_| {});
-        assert_eq!(tally.run(vec![sh(PASS), sh(PASS)], 2), Ok(()));
+        let runs = [FAIL, PASS, CRASH, "true", PASS].map(sh).into();
+        assert!(tally.run(runs).is_err());
+        let summary = tally.text();
+        assert!(summary.contains(&format!("failed: {CRASH}: exit status: 3\n")), "{summary}");
+        assert!(summary.contains("failed: true: no test result\n"), "{summary}");
+        assert!(summary.ends_with("5 passed, 3 failed, 0 skipped"), "{summary}");
+        let mut tally = Tally::new(|_| {});
+        assert_eq!(tally.run(vec![sh(PASS), sh(PASS)]), Ok(()));
         let mut missing = Tally::new(|_| {});
         let run = Run::new("missing".to_owned(), Command::new("/nowhere"));
-        assert!(missing.run(vec![run], 1).is_err());
+        assert!(missing.run(vec![run]).is_err());
         assert!(missing.text().ends_with("0 passed, 1 failed, 0 skipped"));
     }
 }

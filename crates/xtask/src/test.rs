@@ -1,8 +1,8 @@
 //! `test` runs all tests, and `ci` runs everything that a change must pass.
 //!
 //! The server is built first, in the black-box test profile, and its path is passed to the tests. Debian's etcd is
-//! downloaded, so that the same tests also run against the original. Then one call of cargo builds all test programs.
-//! They run two at a time, because most of them wait for servers or timers. The simulator runs alone, for two minutes.
+//! downloaded, so that the same tests also run against the original. Then one call of cargo builds all test programs,
+//! which run one after another. The simulator runs for two minutes.
 //!
 //! The black-box programs run last. The main one ([`SUITE`]) runs five times: against a single member, against the
 //! leader of three members, against a follower, against a server whose data is in a PostgreSQL database, and against a
@@ -29,18 +29,8 @@ const BLACK_BOX: &str = "tests";
 /// The black-box test program that runs in several modes.
 const SUITE: &str = "tests/blackbox/main.rs";
 
-/// The folders of the black-box programs that take longest. They start first, so that no long program is left to run
-/// alone at the end.
-const LONGEST_FIRST: [&str; 6] =
-    ["/faults/", "/blackbox/", "/migration/", "/browser/", "/packaging/", "/clients/"];
-
-/// The number of test programs that run at the same time. In a long run, it is one, because some of the long tests
-/// measure memory or latency.
-const AT_ONCE: usize = 2;
-
-/// The number of black-box tests that run in parallel, in all test programs together. These tests mostly wait for
-/// servers.
-const BLACK_BOX_TESTS_AT_ONCE: usize = 8;
+/// The number of black-box tests that run in parallel. These tests mostly wait for servers.
+const BLACK_BOX_THREADS: &str = "8";
 
 /// Test material: the name in `QUORATE_REQUIRE`, and the environment variable with the path.
 const MATERIAL: [(&str, &str); 7] = [
@@ -107,24 +97,23 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let programs = test_programs::build(material.passed_to(cargo(&["test", "--workspace"])))?;
     let (black_box, others): (Vec<_>, Vec<_>) =
         programs.iter().partition(|program| program.is_of(&root().join(BLACK_BOX)));
-    let at_once = if long { 1 } else { AT_ONCE };
     let mut tally = Tally::new(print);
     // All programs run, even if tests of an earlier one fail.
     let runs = others.iter().map(|program| {
         let command = material.passed_to(program.command());
         Run::new(program.source().to_owned(), command)
     });
-    let mut outcome = tally.run(runs.collect(), at_once);
+    let mut outcome = tally.run(runs.collect());
     let mut examples =
         material.passed_to(cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]));
     examples.arg("--");
     let examples = Run::new("the examples in the documentation".to_owned(), examples);
-    outcome = outcome.and(tally.run(vec![examples], 1));
+    outcome = outcome.and(tally.run(vec![examples]));
 
     outcome = outcome.and(sim::run_limited());
 
-    let runs = black_box_runs(&black_box, &material, &filters, at_once)?;
-    outcome = outcome.and(tally.run(runs, at_once));
+    let runs = black_box_runs(&black_box, &material, &filters)?;
+    outcome = outcome.and(tally.run(runs));
     if let Err(why) = &outcome {
         say(why);
     }
@@ -136,13 +125,12 @@ fn black_box_runs(
     programs: &[&TestProgram],
     material: &Material,
     filters: &[&str],
-    at_once: usize,
 ) -> Result<Vec<Run>, String> {
     let run = |program: &TestProgram, mode: Option<&str>, is_secured: bool, filters: &[&str]| {
         let mut command = material.passed_to(program.command());
         command.args(filters);
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            command.env("RUST_TEST_THREADS", (BLACK_BOX_TESTS_AT_ONCE / at_once).to_string());
+            command.env("RUST_TEST_THREADS", BLACK_BOX_THREADS);
         }
         let mode = mode.map(|mode| ("QUORATE_CLUSTER", mode));
         let mut heading = program.source().to_owned();
@@ -154,13 +142,8 @@ fn black_box_runs(
         }
         Run::new(heading, command)
     };
-    let rank = |program: &&&TestProgram| {
-        LONGEST_FIRST.iter().position(|folder| program.source().contains(folder))
-    };
-    let mut first: Vec<_> = programs.iter().collect();
-    first.sort_by_key(|program| rank(program).unwrap_or(LONGEST_FIRST.len()));
     let mut runs: Vec<_> =
-        first.into_iter().map(|program| run(program, None, false, filters)).collect();
+        programs.iter().map(|program| run(program, None, false, filters)).collect();
 
     let suite = programs
         .iter()

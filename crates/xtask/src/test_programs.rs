@@ -1,8 +1,7 @@
 //! Builds test programs with cargo, and runs them without it.
 //!
-//! Cargo runs one test program at a time, and programs of packages that are tested in different calls may need
-//! different builds of the same dependencies. Here, one call builds all programs, and the caller decides which of them
-//! run at the same time ([`Tally::run`](crate::tally::Tally::run)).
+//! Programs of packages that cargo tests in different calls may need different builds of the same dependencies. Here,
+//! one call builds all programs, and the caller runs each of them in one or several modes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
