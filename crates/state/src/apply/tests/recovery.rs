@@ -94,7 +94,7 @@ fn a_restart_recovers_applied_entries() {
     assert_eq!(after.leases.keys(LeaseId(5)).unwrap().len(), 1);
     after.leases.promote(1, 0, Millis(0));
     let remaining = |id| after.leases.time_to_live(LeaseId(id), Millis(0)).unwrap().remaining_secs;
-    assert_eq!((remaining(5), remaining(-6)), (Some(60), Some(30)));
+    assert_eq!((remaining(5), remaining(-6)), (Some(59), Some(29)));
     assert_eq!(before.hub.stats(), after.hub.stats());
 
     // Replaying entries that the file contains has no effect. The next entry is applied.
