@@ -172,7 +172,8 @@ pub async fn watch_for_leader(handles: Arc<Handles>) {
             continue;
         }
         missing_count += 1;
-        if missing_count == LEADERLESS_CHECKS_MAX {
+        // The signal is repeated, because a stream may have been admitted before the loss and have started after it.
+        if missing_count >= LEADERLESS_CHECKS_MAX {
             handles.streams.lose_leader();
         }
     }
