@@ -25,8 +25,8 @@ use quorate_api::etcdserverpb::{
 use quorate_node::Proposal;
 use quorate_state::alarm::Cause;
 use quorate_state::apply::{
-    RequestRefusal, check_delete_range, check_put, check_range, check_structure, is_read_only,
-    is_serializable,
+    RequestRefusal, check_amount, check_delete_range, check_put, check_range, check_structure,
+    is_read_only, is_serializable,
 };
 use quorate_state::quota::{LEASE_COST, Quota, put_cost, txn_cost};
 
@@ -134,7 +134,10 @@ impl Course {
                 propose
             }
             // An empty transaction needs no credentials, as in etcd.
-            (Ask::Txn(txn), None) if *txn != TxnRequest::default() => Step::Credentials,
+            (Ask::Txn(txn), None) if *txn != TxnRequest::default() => {
+                check_amount(txn, self.txn_ops_max)?;
+                Step::Credentials
+            }
             (Ask::Txn(txn), None | Some(Step::Credentials)) => Step::Quota { cost: txn_cost(txn) },
             (Ask::Txn(txn), Some(Step::Quota { .. })) => {
                 Step::Compare { operation_count: check_structure(txn, self.txn_ops_max)? }
@@ -257,6 +260,10 @@ mod tests {
         let steps = [&before(0, 1)[..2], &[refused]].concat();
         assert_eq!(course(Ask::Txn(&long)), steps);
         assert_eq!(course(Ask::Txn(&TxnRequest::default()))[0], Ok(Step::Quota { cost: 0 }));
+        // Empty operations take much less space in a request than in memory.
+        let empty = RequestOp { request: None };
+        let huge = TxnRequest { success: vec![empty; 20_000], ..TxnRequest::default() };
+        assert_eq!(course(Ask::Txn(&huge)), [refused], "refused before the credentials are read");
     }
 
     #[test]

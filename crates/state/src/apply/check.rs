@@ -55,6 +55,27 @@ pub fn check_txn(request: &TxnRequest, operation_count_max: usize) -> Result<(),
     check_overlap(request)
 }
 
+/// Checks the number of operations and conditions in a whole transaction. `operation_count_max` is the limit for a
+/// single list. The check is cheap, and must precede any wait: an empty operation takes two bytes in a request, but more
+/// than a hundred in memory.
+pub fn check_amount(
+    request: &TxnRequest,
+    operation_count_max: usize,
+) -> Result<(), RequestRefusal> {
+    let mut left = OPERATIONS_MAX.max(operation_count_max);
+    let mut unchecked = vec![request];
+    while let Some(TxnRequest { compare, success, failure }) = unchecked.pop() {
+        let all = compare.len() + success.len() + failure.len();
+        left = left.checked_sub(all).ok_or(RequestRefusal::TooManyOperations)?;
+        let operations = success.iter().chain(failure);
+        unchecked.extend(operations.filter_map(|operation| match &operation.request {
+            Some(Request::RequestTxn(txn)) => Some(txn),
+            _ => None,
+        }));
+    }
+    Ok(())
+}
+
 /// Checks the structure of a transaction. Returns the number of operations and conditions in it, including those of
 /// nested transactions.
 pub fn check_structure(

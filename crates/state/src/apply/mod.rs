@@ -53,8 +53,8 @@ mod tests;
 use quorate_api::etcdserverpb as pb;
 
 pub use self::check::{
-    OPERATIONS_MAX, check_delete_range, check_overlap, check_put, check_range, check_structure,
-    check_txn,
+    OPERATIONS_MAX, check_amount, check_delete_range, check_overlap, check_put, check_range,
+    check_structure, check_txn,
 };
 pub use self::engine::{CommittedBatch, ResumedHistory};
 pub use self::fault::Fault;

@@ -102,6 +102,8 @@ fn the_number_of_operations_in_nested_transactions_is_limited() {
     };
     assert_eq!(check_structure(&request(128, 127), 256), Ok(OPERATIONS_MAX));
     assert_eq!(check_structure(&request(128, 128), 256), Err(TooManyOperations));
+    assert_eq!(check_amount(&request(128, 127), 256), Ok(()));
+    assert_eq!(check_amount(&request(128, 128), 256), Err(TooManyOperations));
     // A single list may be as long as the configured limit allows.
     let list = pb::TxnRequest { success: ops(puts(&vec!["k"; 20_000])), ..Default::default() };
     assert_eq!(check_structure(&list, 20_000), Ok(20_000));
