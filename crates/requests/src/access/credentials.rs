@@ -14,6 +14,10 @@ use quorate_state::auth::Token;
 /// The optional prefix of a token.
 const BEARER: &[u8] = b"Bearer ";
 
+/// Maximum size of a token in bytes. Streams keep their tokens, and signed tokens are a few hundred bytes long. A longer
+/// token is invalid.
+const TOKEN_BYTES_MAX: usize = 16 << 10;
+
 /// The credentials of a request.
 #[derive(Clone)]
 pub enum Credentials {
@@ -68,6 +72,7 @@ impl Credentials {
     pub fn in_head(headers: &HeaderMap) -> Self {
         match headers.get(TOKEN).or_else(|| headers.get(http::header::AUTHORIZATION)) {
             None => Self::Nothing,
+            Some(value) if value.len() > TOKEN_BYTES_MAX => Self::Invalid,
             Some(value) => Self::Unread(value.clone()),
         }
     }
@@ -128,6 +133,16 @@ impl Remembered {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_that_is_too_long_is_invalid() {
+        for (len, is_invalid) in [(TOKEN_BYTES_MAX, false), (TOKEN_BYTES_MAX + 1, true)] {
+            let mut headers = HeaderMap::new();
+            headers.insert(TOKEN, HeaderValue::from_bytes(&vec![b'a'; len]).unwrap());
+            let credentials = Credentials::in_head(&headers);
+            assert_eq!(matches!(credentials, Credentials::Invalid), is_invalid, "{len} bytes");
+        }
+    }
 
     #[test]
     fn a_token_is_read_from_either_header_with_or_without_the_bearer_prefix() {
