@@ -4,6 +4,9 @@
 pub(super) const KNOWN_HEADS_MAX: usize = 8;
 /// The maximum size of a remembered header block, in bytes.
 pub(super) const KNOWN_BLOCK_BYTES_MAX: usize = 512;
+/// The maximum number of header fields in a remembered head. A field of one byte may refer to a long entry of the
+/// compression table, so the size of the block does not limit the memory of the head.
+pub(super) const KNOWN_FIELDS_MAX: usize = 32;
 /// The maximum number of frames in one header block.
 pub(super) const BLOCK_FRAMES_MAX: u32 = 128;
 /// The maximum number of remembered streams that this side has reset. They are remembered because the client may still

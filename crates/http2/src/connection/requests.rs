@@ -6,7 +6,8 @@ use http::{HeaderMap, StatusCode};
 
 use super::event::violation;
 use super::limits::{
-    BLOCK_FRAMES_MAX, IDLE_FRAMES_PER_REQUEST, KNOWN_BLOCK_BYTES_MAX, KNOWN_HEADS_MAX,
+    BLOCK_FRAMES_MAX, IDLE_FRAMES_PER_REQUEST, KNOWN_BLOCK_BYTES_MAX, KNOWN_FIELDS_MAX,
+    KNOWN_HEADS_MAX,
 };
 use super::streams::Stream;
 use super::{Connection, Event, NO_TAG, StreamId, Violation, is_itself, without_padding};
@@ -163,7 +164,10 @@ impl Connection {
             Ok(head) => Arc::new(head),
             Err(fault) => return Ok(Err(fault)),
         };
-        if self.decoder.version() == version && block.len() <= KNOWN_BLOCK_BYTES_MAX {
+        if self.decoder.version() == version
+            && block.len() <= KNOWN_BLOCK_BYTES_MAX
+            && head.headers.len() <= KNOWN_FIELDS_MAX
+        {
             let known = KnownHead { version, block: block.to_vec(), head: Arc::clone(&head) };
             if self.known_heads.len() < KNOWN_HEADS_MAX {
                 self.known_heads.push(known);

@@ -281,6 +281,20 @@ fn padding_and_priority_are_ignored() {
 }
 
 #[test]
+fn a_head_with_many_fields_is_not_remembered() {
+    let mut connection = open_with(Limits { header_list_bytes_max: 1 << 20, ..LIMITS });
+    // Each of these bytes stands for the field `accept-charset`.
+    for (stream, fields, remembered) in [(1, 30, 1), (3, 300, 1), (5, 31, 2)] {
+        let block = [POST, &vec![0x8f; fields]].concat();
+        let bytes = frame(HEADERS, END_HEADERS, stream, &block);
+        let mut rest = &bytes[..];
+        let event = connection.next(&mut rest).unwrap();
+        assert!(matches!(event, Some(Event::Request { .. })), "{fields} fields");
+        assert_eq!(connection.known_heads.len(), remembered, "{fields} fields");
+    }
+}
+
+#[test]
 fn equal_header_blocks_share_one_decoded_head() {
     let mut connection = open_with(Limits { streams_max: 100, ..LIMITS });
     let mut heads = Vec::new();
