@@ -12,6 +12,9 @@
 //! after the end of its data, so the stored size may be wrong. Compressed messages are therefore counted again after
 //! decoding ([`take_in`]).
 //!
+//! The gRPC library reserves memory for a whole message as soon as it knows the length. An incomplete message is
+//! therefore withheld from the library until the rest has arrived.
+//!
 //! The body of a unary call ends after its message, because grpc-go reads only one message. The call is answered even
 //! if its caller has not ended the request, and the library ignores further data. For calls with a single request
 //! message and a response stream, grpc-go waits for the end of the request and refuses a second message.
@@ -21,7 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tonic::Status;
@@ -52,6 +55,8 @@ pub(crate) struct RequestBody<B> {
     /// Size of the headers, which are held together with the message.
     head_bytes: u64,
     message_bytes_max: u64,
+    /// The received part of an incomplete message.
+    withheld: BytesMut,
     /// The deadline for the next bytes while the rest of the request is outstanding.
     pace: Option<(Pace, Pin<Box<Sleep>>)>,
 }
@@ -64,9 +69,17 @@ impl<B> RequestBody<B> {
         head_bytes: u64,
         message_bytes_max: usize,
     ) -> Self {
-        let message_bytes_max = message_bytes_max as u64;
-        let (message, pace) = (Message::default(), None);
-        Self { inner, kind, received, message, permit, head_bytes, message_bytes_max, pace }
+        Self {
+            inner,
+            kind,
+            received,
+            message: Message::default(),
+            permit,
+            head_bytes,
+            message_bytes_max: message_bytes_max as u64,
+            withheld: BytesMut::new(),
+            pace: None,
+        }
     }
 
     /// Admits the next bytes, unless a limit is reached or the call accepts no more bytes.
@@ -107,6 +120,22 @@ impl<B> RequestBody<B> {
         }
         let held = self.head_bytes + self.message.held_bytes(self.message_bytes_max);
         self.permit.hold(held).map_err(|full| status(RequestError::from(full)))
+    }
+
+    /// Admits the next bytes, and returns what the library may read now: these bytes, after the bytes withheld before,
+    /// without those of an incomplete message.
+    fn admit(&mut self, mut data: Bytes) -> Result<Bytes, Status> {
+        self.pass(&data)?;
+        let excess = if self.has_ended() { self.message.cut_off() } else { 0 };
+        data.truncate(data.len().saturating_sub(excess));
+        let incomplete = self.message.withheld_of(&data, self.message_bytes_max);
+        let mut complete = data.split_to(data.len() - incomplete);
+        if !complete.is_empty() && !self.withheld.is_empty() {
+            self.withheld.extend_from_slice(&complete);
+            complete = self.withheld.split().freeze();
+        }
+        self.withheld.extend_from_slice(&data);
+        Ok(complete)
     }
 
     /// Returns whether the call accepts no more bytes.
@@ -216,6 +245,15 @@ impl Message {
         message_len(&self.head).saturating_add(HEAD_BYTES)
     }
 
+    /// Returns how many of the last bytes processed belong to an incomplete message and are withheld. The library refuses
+    /// a message that is too long as soon as it knows the length, so such a message is not withheld.
+    fn withheld_of(&self, bytes: &[u8], bytes_max: u64) -> usize {
+        if self.is_whole() || self.end() as u64 > bytes_max + HEAD_BYTES as u64 {
+            return 0;
+        }
+        self.passed.min(bytes.len())
+    }
+
     /// Removes the bytes after the message's end, and returns their number.
     fn cut_off(&mut self) -> usize {
         let excess = self.passed.saturating_sub(self.end());
@@ -265,26 +303,34 @@ impl<B: Body<Data = Bytes, Error: Into<tonic::codegen::StdError>> + Unpin> Body 
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if self.has_ended() {
-            return Poll::Ready(None);
+        loop {
+            if self.has_ended() {
+                return Poll::Ready(None);
+            }
+            let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) else {
+                let stalled = ready!(self.poll_stalled(cx));
+                return Poll::Ready(Some(Err(Box::new(stalled))));
+            };
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => match self.admit(data) {
+                    Ok(complete) if complete.is_empty() => {}
+                    Ok(complete) => return Poll::Ready(Some(Ok(Frame::data(complete)))),
+                    Err(status) => return Poll::Ready(Some(Err(Box::new(status)))),
+                },
+                Some(Ok(Err(other))) => return Poll::Ready(Some(Ok(other))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                None if self.withheld.is_empty() => return Poll::Ready(None),
+                // The library reports that the message is incomplete.
+                None => {
+                    let withheld = self.withheld.split().freeze();
+                    return Poll::Ready(Some(Ok(Frame::data(withheld))));
+                }
+            }
         }
-        let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) else {
-            let stalled = ready!(self.poll_stalled(cx));
-            return Poll::Ready(Some(Err(Box::new(stalled))));
-        };
-        if let Some(Ok(frame)) = &frame
-            && let Some(data) = frame.data_ref()
-            && let Err(status) = self.pass(data.chunk())
-        {
-            return Poll::Ready(Some(Err(Box::new(status))));
-        }
-        let excess = if self.has_ended() { self.message.cut_off() } else { 0 };
-        let cut = |data: Bytes| data.slice(..data.len().saturating_sub(excess));
-        Poll::Ready(frame.map(|frame| frame.map(|it| it.map_data(cut)).map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.has_ended() || self.inner.is_end_stream()
+        self.has_ended() || (self.inner.is_end_stream() && self.withheld.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -508,6 +554,36 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// Returns the sizes of the frames that the library reads if a body arrives in these pieces.
+    async fn frames(kind: Kind, pieces: Vec<Bytes>, message_bytes_max: usize) -> Vec<usize> {
+        let calls = Arc::new(Calls::new(10, 1, 1 << 20));
+        let pieces = pieces.into_iter().map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
+        let inner = StreamBody::new(tokio_stream::iter(pieces));
+        let permit = permit(&calls);
+        let mut body = RequestBody::new(inner, counted(kind), permit, 100, message_bytes_max);
+        let mut sizes = Vec::new();
+        while let Some(frame) = body.frame().await {
+            sizes.push(frame.unwrap().into_data().unwrap().len());
+        }
+        sizes
+    }
+
+    #[tokio::test]
+    async fn the_library_reads_a_message_only_when_it_is_complete() {
+        let message = part(300, 300);
+        let pieces = |wire: &[u8], size| wire.chunks(size).map(Bytes::copy_from_slice).collect();
+        for kind in [Kind::Unary, Kind::ServerStream, Kind::BidiStream] {
+            assert_eq!(frames(kind, pieces(&message, 7), 1_000).await, [305], "{kind:?}");
+            // The library reports an incomplete message when the body has ended.
+            assert_eq!(frames(kind, pieces(&message[..200], 7), 1_000).await, [200], "{kind:?}");
+            // The library refuses a message that is too long.
+            assert_eq!(frames(kind, pieces(&message[..20], 10), 299).await, [10, 10], "{kind:?}");
+        }
+        let three = message.repeat(3);
+        assert_eq!(frames(Kind::BidiStream, pieces(&three, 400), 1_000).await, [305, 305, 305]);
+        assert_eq!(frames(Kind::BidiStream, pieces(&three, 700), 1_000).await, [610, 305]);
     }
 
     /// Delivers the prefix of a 1 GiB message with `first` of its bytes, and then `each` bytes every second.
