@@ -207,7 +207,7 @@ pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, Sta
         permits: Arc::new(ConnectionPermits::new(CONNECTIONS_MAX)),
         per_address: Some(Arc::new(AddressLimit::new(ADDRESS_CONNECTIONS_MAX, Arc::default()))),
         keepalive: None,
-        ping_floor: Duration::from_secs(5),
+        ping_floor: Some(Duration::from_secs(5)),
     };
     let (stop, stopping) = watch::channel(false);
     let (alive, _) = mpsc::channel(1);

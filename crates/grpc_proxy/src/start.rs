@@ -100,7 +100,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
         permits,
         per_address: None,
         keepalive: options.keep_alive,
-        ping_floor: options.ping_floor,
+        ping_floor: Some(options.ping_floor),
     };
     let (_stop, stopping) = watch::channel(false);
     let (alive, mut gone) = mpsc::channel::<()>(1);

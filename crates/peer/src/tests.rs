@@ -199,7 +199,7 @@ impl TestMember {
             permits: Arc::new(ConnectionPermits::new(100)),
             per_address: None,
             keepalive: None,
-            ping_floor: Duration::ZERO,
+            ping_floor: Some(Duration::ZERO),
         };
         let (alive, _) = mpsc::channel(1);
         let runtimes = Arc::new(runtimes);

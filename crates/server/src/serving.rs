@@ -149,7 +149,7 @@ fn connection_limits(
         permits: Arc::clone(permits),
         per_address: None,
         keepalive,
-        ping_floor: config.grpc_keepalive_min_time(),
+        ping_floor: Some(config.grpc_keepalive_min_time()),
     }
 }
 

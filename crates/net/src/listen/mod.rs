@@ -122,8 +122,9 @@ pub struct ConnectionLimits {
     /// The idle time after which a connection is pinged, and the time within which the client must answer before the
     /// connection is closed. With `None`, no pings are sent.
     pub keepalive: Option<(Duration, Duration)>,
-    /// Minimum time between a client's pings while a request is in progress.
-    pub ping_floor: Duration,
+    /// Minimum time between a client's pings while a request is in progress. With `None`, clients may ping as often as
+    /// the limit on idle frames permits.
+    pub ping_floor: Option<Duration>,
 }
 
 /// The time limits of a connection.
@@ -375,7 +376,7 @@ async fn serve_secured<G: Http2Service, H: Http1Service>(
     wire: impl Wire,
     acceptor: &Acceptor,
     (services, ends): (Services<G, H>, Ends),
-    limits: ConnectionLimits,
+    mut limits: ConnectionLimits,
     mut stop: watch::Receiver<bool>,
 ) -> Served {
     let from = wire.origin();
@@ -386,6 +387,10 @@ async fn serve_secured<G: Http2Service, H: Http1Service>(
     };
     let Some(Accepted { stream, client, .. }) = accepted else { return Ok(()) };
     let (grpc, http) = (services.grpc, services.http);
+    if grpc.is_some() && http.is_some() {
+        // On such a listener, etcd serves gRPC through Go's HTTP server, which has no rules about pings.
+        limits.ping_floor = None;
+    }
     let http = http.map(|inner| WithConnection { inner, client: client.clone(), is_marked: true });
     let grpc = grpc.map(|inner| WithConnection { inner, client, is_marked: false });
     let mixed = Mixed { grpc, http: http.clone(), requests: Requests::default(), ends };
@@ -469,10 +474,10 @@ async fn serve_http2<S: Stream, G: Http2Service>(
     };
     connection.graceful_shutdown();
     let sent = connection.sent_counter();
-    let timeout = closing.is_some().then_some(limits.timeouts.head);
+    let closing = closing.map(|closing| (closing, limits.timeouts.head));
     let activity =
         || Activity { sent: sent.load(std::sync::atomic::Ordering::Relaxed), ..own.activity() };
-    end(connection, timeout, activity).await
+    end(connection, closing, activity).await
 }
 
 /// Serves an HTTP/1 connection over any stream. The HTTP library is large and HTTP/1 is not the fast path, so the
@@ -529,8 +534,8 @@ async fn serve_http1<H: Http1Service>(
     connection.as_mut().graceful_shutdown();
     let ending = Sending { connection, outlet: &outlet };
     let ending = Unstalled::new(ending, progress, &ends_with_client);
-    let timeout = closing.is_some().then_some(limits.timeouts.head);
-    end(ending, timeout, activity).await
+    let closing = closing.map(|closing| (closing, limits.timeouts.head));
+    end(ending, closing, activity).await
 }
 
 /// The wrapped socket of an HTTP/1 connection.
@@ -551,18 +556,23 @@ fn taken_apart<H: Http1Service>(
 /// timeout, its client has no request in progress, starts no request and accepts fewer than [`TAKEN_BYTES_MIN`] bytes.
 /// The number of accepted bytes matters because the last part of a response may still be waiting for the client after
 /// the request has ended, even over HTTP/2.
-async fn end<T>(
+///
+/// `closing` contains the timeout, and a value that counts the connection as closing. If the connection is still open
+/// after one timeout, the value is dropped, so that another connection is asked to close instead.
+async fn end<T, C>(
     ending: impl Future<Output = Result<(), T>>,
-    timeout: Option<Duration>,
+    closing: Option<(C, Duration)>,
     activity: impl Fn() -> Activity,
 ) -> Result<(), T> {
     let mut ending = std::pin::pin!(ending);
-    let Some(timeout) = timeout else { return ending.await };
+    let Some((closing, timeout)) = closing else { return ending.await };
+    let mut closing = Some(closing);
     let mut last_seen = activity();
     loop {
         if let Ok(ended) = tokio::time::timeout(timeout, ending.as_mut()).await {
             return ended;
         }
+        drop(closing.take());
         let seen = activity();
         let is_taking = seen.sent - last_seen.sent >= TAKEN_BYTES_MIN;
         let is_same = seen == Activity { sent: seen.sent, ..last_seen };

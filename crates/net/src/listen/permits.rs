@@ -4,7 +4,7 @@
 //! asked to close. gRPC clients reconnect when they need to. A connection is idle if it has no request in progress and
 //! its activity has not changed since a check at least [`CLOSE_REQUEST_INTERVAL`] ago. The least recently checked
 //! connection is checked first. No further connection is asked to close if at least as many connections are already
-//! closing as new connections are waiting.
+//! closing as new connections are waiting. A connection that does not close in time no longer counts as closing.
 //!
 //! # Bound
 //!
@@ -42,7 +42,7 @@ pub struct ConnectionPermits {
     /// Number of connections still to be checked in this round.
     checks_left: AtomicUsize,
     waiting: AtomicUsize,
-    /// Number of connections that were asked to close and are still open.
+    /// Number of connections that were asked to close recently and are still open.
     closing: AtomicUsize,
     waited: AtomicU64,
     closed_idle: AtomicU64,
@@ -149,8 +149,8 @@ impl ConnectionPermits {
     }
 
     /// Waits until the connection is idle and its permit is needed. The caller holds the returned value until the
-    /// connection is closed.
-    pub(super) async fn close_requested(&self, activity: impl Fn() -> Activity) -> Counted<'_> {
+    /// connection is closed or has failed to close in time.
+    pub(super) async fn close_requested(&self, activity: impl Fn() -> Activity) -> Closing<'_> {
         let mut last_change: Option<(Instant, Activity)> = None;
         loop {
             self.check_requested.notified().await;
@@ -159,7 +159,7 @@ impl ConnectionPermits {
                 Some((since, known)) if known == seen => {
                     if seen.under_way == 0 && now.duration_since(since) >= CLOSE_REQUEST_INTERVAL {
                         self.closed_idle.fetch_add(1, Ordering::Relaxed);
-                        return Counted::new(&self.closing);
+                        return Closing { _counted: Counted::new(&self.closing) };
                     }
                 }
                 Some(_) | None => last_change = Some((now, seen)),
@@ -169,9 +169,15 @@ impl ConnectionPermits {
     }
 }
 
+/// Counts a connection as closing until this value is dropped.
+#[derive(Debug)]
+pub(super) struct Closing<'a> {
+    _counted: Counted<'a>,
+}
+
 /// Counts the owner of this value until the value is dropped.
 #[derive(Debug)]
-pub(super) struct Counted<'a>(&'a AtomicUsize);
+struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
@@ -232,6 +238,32 @@ mod tests {
         };
         let (_permit, ()) = tokio::join!(permits.take(), closing);
         assert!(started.elapsed() >= CLOSE_REQUEST_INTERVAL, "{:?}", started.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_connection_is_asked_to_close_if_the_first_one_does_not_close_in_time() {
+        let permits = ConnectionPermits::new(2);
+        let (_first, second) = (permits.try_take().unwrap(), permits.try_take().unwrap());
+        let busy = async {
+            let closing = permits.close_requested(Activity::default).await;
+            let closing = Some((closing, CLOSE_REQUEST_INTERVAL * 5));
+            let streaming = || Activity { under_way: 1, ..Activity::default() };
+            super::super::end(std::future::pending::<Result<(), ()>>(), closing, streaming).await
+        };
+        let idle = async {
+            let _closing = permits.close_requested(Activity::default).await;
+            drop(second);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            // Polls the connections in the order in which they are to be checked.
+            biased;
+            _ = busy => panic!("a connection with a request in progress was closed"),
+            () = idle => {}
+            permit = permits.take() => drop(permit),
+            () = tokio::time::sleep(CLOSE_REQUEST_INTERVAL * 60) => panic!("no connection closed"),
+        }
+        assert_eq!(permits.load().closed_idle, 2);
     }
 
     #[tokio::test(start_paused = true)]

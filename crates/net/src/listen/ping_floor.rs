@@ -16,7 +16,8 @@ const EARLY_MAX: u32 = 2;
 /// The ping rules, and the count of early pings.
 #[derive(Debug)]
 pub(super) struct Rules {
-    floor: Duration,
+    /// The floor while a request is in progress. With `None`, every ping is admitted.
+    floor: Option<Duration>,
     last_ping: Option<Instant>,
     early_count: u32,
     /// Whether part of a response has been sent since the last ping.
@@ -24,7 +25,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    pub(super) const fn new(floor: Duration) -> Self {
+    pub(super) const fn new(floor: Option<Duration>) -> Self {
         Self { floor, last_ping: None, early_count: 0, has_answered: false }
     }
 
@@ -34,12 +35,13 @@ impl Rules {
     }
 
     pub(super) fn admit(&mut self, now: Instant, is_busy: bool) -> bool {
+        let Some(floor) = self.floor else { return true };
         let last = self.last_ping.replace(now);
         if std::mem::take(&mut self.has_answered) {
             self.early_count = 0;
             return true;
         }
-        let floor = if is_busy { self.floor } else { IDLE_FLOOR };
+        let floor = if is_busy { floor } else { IDLE_FLOOR };
         if last.is_some_and(|last| now < last + floor) {
             self.early_count += 1;
         }
@@ -55,13 +57,13 @@ mod tests {
     fn the_third_early_ping_is_refused() {
         let start = Instant::now();
         let after = |secs| start + Duration::from_secs(secs);
-        let mut rules = Rules::new(Duration::from_secs(5));
+        let mut rules = Rules::new(Some(Duration::from_secs(5)));
         let pings = [(0, true), (5, true), (9, true), (14, true), (18, true), (22, false)];
         for (secs, admitted) in pings {
             assert_eq!(rules.admit(after(secs), true), admitted, "{secs}");
         }
         // Without a request in progress, the floor is two hours, regardless of the configured floor.
-        let mut idle = Rules::new(Duration::ZERO);
+        let mut idle = Rules::new(Some(Duration::ZERO));
         let pings = [(0, true), (3600, true), (7199, true), (14_399, true), (21_000, false)];
         for (secs, admitted) in pings {
             assert_eq!(idle.admit(after(secs), false), admitted, "{secs}");
@@ -69,9 +71,15 @@ mod tests {
     }
 
     #[test]
+    fn every_ping_is_admitted_without_a_floor() {
+        let mut rules = Rules::new(None);
+        assert!((0..100).all(|_| rules.admit(Instant::now(), false)));
+    }
+
+    #[test]
     fn a_response_resets_the_count_of_early_pings() {
         let now = Instant::now();
-        let mut rules = Rules::new(Duration::from_secs(5));
+        let mut rules = Rules::new(Some(Duration::from_secs(5)));
         for _ in 0..3 {
             assert!(rules.admit(now, true));
         }

@@ -75,7 +75,7 @@ pub(super) fn limits(permits: u64) -> ConnectionLimits {
         permits: Arc::new(ConnectionPermits::new(permits)),
         per_address: None,
         keepalive: None,
-        ping_floor: Duration::ZERO,
+        ping_floor: Some(Duration::ZERO),
     }
 }
 
@@ -492,11 +492,11 @@ async fn a_closing_connection_whose_client_reads_too_slowly_is_aborted() {
     let taking = || Activity { sent: next(TAKEN_BYTES_MIN), ..Activity::default() };
     let answering_pings = || Activity { sent: next(TAKEN_BYTES_MIN - 1), ..Activity::default() };
     let under_way = || Activity { under_way: 1, ..Activity::default() };
-    assert_eq!(end(ends_after(10), Some(TIMEOUTS.head), taking).await, Err(()));
-    assert_eq!(end(ends_after(10), Some(TIMEOUTS.head), under_way).await, Err(()));
-    assert_eq!(end(ends_after(10), Some(TIMEOUTS.head), answering_pings).await, Ok(()));
-    assert_eq!(end(ends_after(10), Some(TIMEOUTS.head), Activity::default).await, Ok(()));
-    assert_eq!(end(ends_after(10), None, Activity::default).await, Err(()));
+    assert_eq!(end(ends_after(10), Some(((), TIMEOUTS.head)), taking).await, Err(()));
+    assert_eq!(end(ends_after(10), Some(((), TIMEOUTS.head)), under_way).await, Err(()));
+    assert_eq!(end(ends_after(10), Some(((), TIMEOUTS.head)), answering_pings).await, Ok(()));
+    assert_eq!(end(ends_after(10), Some(((), TIMEOUTS.head)), Activity::default).await, Ok(()));
+    assert_eq!(end(ends_after(10), None::<((), Duration)>, Activity::default).await, Err(()));
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub type WholeCall<B> = Pin<Box<dyn Future<Output = WholeAnswer<B>> + Send>>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub(super) limits: Limits,
-    pub(super) ping_floor: Duration,
+    pub(super) ping_floor: Option<Duration>,
     /// Time after which an incomplete header block ends the connection.
     pub(super) head_timeout: Duration,
     pub(super) keepalive: Option<(Duration, Duration)>,

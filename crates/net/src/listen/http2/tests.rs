@@ -80,7 +80,7 @@ const SETTINGS: Settings = Settings {
         connection_window: 1 << 17,
         given_up_max: 100,
     },
-    ping_floor: Duration::from_secs(5),
+    ping_floor: Some(Duration::from_secs(5)),
     head_timeout: Duration::from_secs(10),
     keepalive: None,
 };
