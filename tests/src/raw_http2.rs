@@ -299,6 +299,17 @@ impl RawHttp2 {
         body
     }
 
+    /// Discards everything that has arrived, and lets the server send `bytes` more bytes on a stream.
+    pub fn grant(&mut self, id: u32, bytes: u32) {
+        self.stream.set_nonblocking(true).unwrap();
+        let mut discarded = [0; 1 << 16];
+        while matches!(self.stream.read(&mut discarded), Ok(count) if count > 0) {}
+        self.stream.set_nonblocking(false).unwrap();
+        for window in [0, id] {
+            self.send(&frame(WINDOW_UPDATE, 0, window, &bytes.to_be_bytes()));
+        }
+    }
+
     fn read_frame(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
         loop {
             let read = self.read_any_frame()?;

@@ -19,7 +19,7 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use quorate_client::credentials::{Token, token};
 use quorate_net::listen::{
-    Activity, Ends, EndsWithClient, Http1Service, Http2Service, IncomingBody,
+    Activity, Ends, EndsWithClient, Http1Service, Http2Service, IncomingBody, Pace, ReadLimit,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -101,9 +101,6 @@ impl Console {
     }
 
     async fn answer(self, request: Request<IncomingBody>) -> Reply {
-        if let Some(client) = request.extensions().get::<EndsWithClient>() {
-            client.limit_stall(STALL_TIME_MAX);
-        }
         let path = request.uri().path();
         let purpose = match path {
             "/" | "/index.html" => Purpose::Page,
@@ -249,7 +246,12 @@ impl hyper::service::Service<Request<IncomingBody>> for Console {
 
     fn call(&self, request: Request<IncomingBody>) -> Self::Future {
         let console = self.clone();
-        Box::pin(async move { Ok(reply::guarded(console.answer(request).await)) })
+        Box::pin(async move {
+            let mut reply = reply::guarded(console.answer(request).await);
+            let pace = Pace { bytes: 1, time: STALL_TIME_MAX };
+            reply.extensions_mut().insert(ReadLimit(Arc::new(pace)));
+            Ok(reply)
+        })
     }
 }
 

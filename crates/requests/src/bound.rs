@@ -96,6 +96,11 @@ impl Bound {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Returns whether more than three quarters of the maximum are in use.
+    pub fn is_nearly_full(&self) -> bool {
+        self.used() > self.max - self.max / 4
+    }
+
     /// Returns the number of refused attempts.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
@@ -154,6 +159,11 @@ pub struct Permit<B: Deref<Target = Bound>> {
 }
 
 impl<B: Deref<Target = Bound>> Permit<B> {
+    /// Returns the bound of which this permit is a part.
+    pub const fn bound(&self) -> &B {
+        &self.bound
+    }
+
     /// Changes the amount of the permit once the real size is known.
     pub fn resize(&mut self, amount: u64) {
         self.bound.used.fetch_add(amount, Ordering::SeqCst);

@@ -6,6 +6,8 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use prost::Message;
@@ -30,8 +32,9 @@ on_quorate! {
     proposals_beyond_the_maximum_number_are_refused,
     proposals_beyond_the_byte_limit_are_refused,
     tasks_beyond_the_maximum_number_are_refused,
-    lists_wait_or_are_refused_while_unread_responses_use_up_the_limit,
-    memory_for_record_references_of_unread_lists_is_bounded,
+    lists_wait_or_are_refused_while_slowly_read_responses_use_up_the_limit,
+    unread_responses_are_dropped_when_another_list_needs_memory,
+    memory_for_record_references_of_slowly_read_lists_is_bounded,
     lists_in_transactions_that_write_are_bounded,
     transactions_that_would_delay_other_writes_are_refused,
     watchers_beyond_the_memory_limit_are_refused,
@@ -243,9 +246,37 @@ async fn tasks_beyond_the_maximum_number_are_refused(kind: Kind) {
     drops_to_zero(&server, "quorate_tasks_in_progress").await;
 }
 
-/// Requests lists of all keys, and reads only the beginning of each list.
-fn lists_unread(server: &Server, count: usize) -> Vec<RawHttp2> {
-    unread(server, count, "/etcdserverpb.KV/Range", &prefix("k"))
+/// Requests lists of all keys, and reads them slowly.
+fn lists_read_slowly(server: &Server, count: usize) -> SlowReaders {
+    SlowReaders::begin(unread(server, count, "/etcdserverpb.KV/Range", &prefix("k")))
+}
+
+/// Clients that read just fast enough to keep their responses. They disconnect when this value is dropped.
+struct SlowReaders {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SlowReaders {
+    /// Each connection has one call, on its first stream.
+    fn begin(mut connections: Vec<RawHttp2>) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            // A member with little free memory for responses requires 256 KiB in three seconds.
+            while stopped.recv_timeout(Duration::from_millis(250)) == Err(RecvTimeoutError::Timeout)
+            {
+                connections.iter_mut().for_each(|connection| connection.grant(1, 32 << 10));
+            }
+        });
+        Self { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for SlowReaders {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        drop(self.thread.take().map(JoinHandle::join));
+    }
 }
 
 /// Sends this call on many connections, and reads only the beginning of each response.
@@ -260,7 +291,7 @@ fn unread(server: &Server, count: usize, path: &str, request: &impl Message) -> 
     (0..count).map(open).collect()
 }
 
-async fn lists_wait_or_are_refused_while_unread_responses_use_up_the_limit(kind: Kind) {
+async fn lists_wait_or_are_refused_while_slowly_read_responses_use_up_the_limit(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..300 {
@@ -269,7 +300,7 @@ async fn lists_wait_or_are_refused_while_unread_responses_use_up_the_limit(kind:
     let before = server.memory("RssAnon");
     // 1 GiB has room for 35 lists and part of another list. That list is accepted and counted in full, so the total may
     // exceed 1 GiB.
-    let held = lists_unread(&server, 40);
+    let held = lists_read_slowly(&server, 40);
     let series = "quorate_replies_bytes";
     reaches(&server, series, 1024.0 * MIB_FLOAT).await;
     reaches(&server, "quorate_replies_refused_total", 1.0).await;
@@ -284,6 +315,24 @@ async fn lists_wait_or_are_refused_while_unread_responses_use_up_the_limit(kind:
     drop(held);
     drops_to_zero(&server, series).await;
     assert_eq!(client.range(prefix("k")).await.unwrap().kvs.len(), 300);
+}
+
+async fn unread_responses_are_dropped_when_another_list_needs_memory(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..300 {
+        client.write(format!("k{number:03}"), vec![b'v'; 100_000]).await;
+    }
+    let (head, body) = (call_head("/etcdserverpb.KV/Range"), framed(&prefix("k").encode_to_vec()));
+    let mut held = RawHttp2::connect(server.port());
+    for _ in 0..40 {
+        let id = held.open(&head);
+        held.send_body(id, &body, true);
+    }
+    reaches(&server, "quorate_replies_bytes", 1024.0 * MIB_FLOAT).await;
+    let answer = client.range(prefix("k")).await;
+    assert_eq!(answer.unwrap().kvs.len(), 300, "a list waits until unread responses are dropped");
+    assert!(held.ping().is_ok(), "the connection of the unread responses stays open");
 }
 
 /// The number of keys that [`put_many`] writes.
@@ -305,8 +354,8 @@ async fn lists_in_transactions_that_write_are_bounded(kind: Kind) {
     let client = server.client();
     put_many(&client).await;
     let request = txn(vec![put_op("written", ""), list_op()]);
-    let (held, series) =
-        (unread(&server, 120, "/etcdserverpb.KV/Txn", &request), "quorate_lists_reference_bytes");
+    let held = SlowReaders::begin(unread(&server, 120, "/etcdserverpb.KV/Txn", &request));
+    let series = "quorate_lists_reference_bytes";
     reaches(&server, "quorate_lists_refused_total", 1.0).await;
     let bytes = metric(&server, series);
     // The last accepted list may exceed the limit.
@@ -335,11 +384,11 @@ async fn transactions_that_would_delay_other_writes_are_refused(kind: Kind) {
     assert!(compared(vec![]).await.unwrap().succeeded, "a transaction that only reads delays none");
 }
 
-async fn memory_for_record_references_of_unread_lists_is_bounded(kind: Kind) {
+async fn memory_for_record_references_of_slowly_read_lists_is_bounded(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     put_many(&client).await;
-    let (held, series) = (lists_unread(&server, 120), "quorate_lists_reference_bytes");
+    let (held, series) = (lists_read_slowly(&server, 120), "quorate_lists_reference_bytes");
     reaches(&server, "quorate_lists_refused_total", 1.0).await;
     let bytes = metric(&server, series);
     // The last accepted list may exceed the limit.

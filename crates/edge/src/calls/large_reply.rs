@@ -9,10 +9,14 @@
 //! have not read yet is limited (`admission`). The reply holds its permit until it is sent. Replies smaller than
 //! [`COUNTED_BYTES_MIN`] use little more memory than their HTTP/2 stream and are not counted. [`Reply::into_response`]
 //! returns an empty message with the parts attached; [`body_of`] then sends the parts instead of the message.
+//!
+//! A client that hardly reads a counted reply loses it ([`UNREAD_TIME_MAX`]), and sooner if other replies need the memory
+//! ([`UNREAD_TIME_MAX_IF_SHORT`]).
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
@@ -28,6 +32,7 @@ use tonic::{Response, Status};
 
 use quorate_grpc::ending::Ending;
 use quorate_grpc::framing::{HEAD_BYTES, message_head};
+use quorate_net::listen::{Pace, ReadLimit, ReadPolicy};
 use quorate_requests::RequestError;
 use quorate_requests::admission::{Bound, OwnedPermit};
 use quorate_requests::bound::Full;
@@ -35,6 +40,19 @@ use quorate_requests::bound::Full;
 /// Replies of at least this many bytes are counted and encoded in parts. Encoding in parts is also faster: allocating
 /// and freeing one large buffer per reply costs a page fault for every 4 KiB.
 pub(crate) const COUNTED_BYTES_MIN: usize = 4 * 1024;
+
+/// Time within which a client must read at least [`READ_BYTES_MIN`] of a counted reply.
+const UNREAD_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Minimum number of bytes that a client must read within [`UNREAD_TIME_MAX`].
+const READ_BYTES_MIN: u64 = 64 << 10;
+
+/// Time within which a client must read at least [`READ_BYTES_MIN_IF_SHORT`] while the memory for replies or for lists is
+/// nearly used up. It is shorter than the time for which a list waits for memory.
+const UNREAD_TIME_MAX_IF_SHORT: Duration = Duration::from_secs(3);
+
+/// Minimum number of bytes that a client must read within [`UNREAD_TIME_MAX_IF_SHORT`].
+const READ_BYTES_MIN_IF_SHORT: u64 = 256 << 10;
 
 /// Records of at least this many bytes are passed to the transport as separate chunks, without a copy.
 const RECORD_APART_BYTES: usize = 8 * 1024;
@@ -223,7 +241,7 @@ impl<M: Large> Reply<M> {
             apart: None,
             unsent: HEAD_BYTES + len,
             ending: Ending::With(Status::ok("")),
-            permits: Arc::new(Permits { _list: list, _bytes: bytes }),
+            permits: Arc::new(Permits { list, bytes }),
         };
         let mut response = Response::new(M::default());
         response.extensions_mut().insert(Deferred(Arc::new(Mutex::new(Some(body)))));
@@ -232,19 +250,50 @@ impl<M: Large> Reply<M> {
 }
 
 /// Permits of messages that the library encodes. Each permit is held until the frames of its message are sent.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct StreamPermits(Arc<Mutex<Vec<OwnedPermit>>>);
+#[derive(Clone, Debug)]
+pub(crate) struct StreamPermits {
+    replies: Arc<Bound>,
+    taken: Arc<Mutex<Vec<OwnedPermit>>>,
+}
 
 impl StreamPermits {
+    /// Creates an empty list of permits for bytes of replies.
+    pub(crate) fn new(replies: &Arc<Bound>) -> Self {
+        Self { replies: Arc::clone(replies), taken: Arc::default() }
+    }
+
     /// Takes a permit for the next message if the message is large. Fails if the limit is reached.
-    pub(crate) fn count(&self, message: &impl Message, replies: &Arc<Bound>) -> Result<(), Full> {
+    pub(crate) fn count(&self, message: &impl Message) -> Result<(), Full> {
         let len = message.encoded_len();
         if len >= COUNTED_BYTES_MIN {
             // The library's buffer may be twice the size of its content.
-            let permit = Bound::take_owned(replies, 2 * len as u64)?;
-            self.0.lock().push(permit);
+            let permit = Bound::take_owned(&self.replies, 2 * len as u64)?;
+            self.taken.lock().push(permit);
         }
         Ok(())
+    }
+}
+
+/// The bound on bytes of replies. It determines how slowly a client may read.
+struct Replies(Arc<Bound>);
+
+impl ReadPolicy for Replies {
+    fn required_pace(&self) -> Pace {
+        required_pace(self.0.is_nearly_full())
+    }
+}
+
+/// Returns the read limit of a reply that is counted against this bound.
+pub(crate) fn read_limit(replies: &Arc<Bound>) -> ReadLimit {
+    ReadLimit(Arc::new(Replies(Arc::clone(replies))))
+}
+
+/// Returns the pace at which the client of a counted reply must read.
+const fn required_pace(is_memory_short: bool) -> Pace {
+    if is_memory_short {
+        Pace { bytes: READ_BYTES_MIN_IF_SHORT, time: UNREAD_TIME_MAX_IF_SHORT }
+    } else {
+        Pace { bytes: READ_BYTES_MIN, time: UNREAD_TIME_MAX }
     }
 }
 
@@ -253,25 +302,27 @@ pub(crate) fn counted<M: Message>(
     message: M,
     replies: &Arc<Bound>,
 ) -> Result<Response<M>, RequestError> {
-    let permits = StreamPermits::default();
-    permits.count(&message, replies)?;
+    let permits = StreamPermits::new(replies);
+    permits.count(&message)?;
     let mut response = Response::new(message);
     response.extensions_mut().insert(permits);
     Ok(response)
 }
 
-/// Returns the body of a response: the parts attached by the method, or the library's body.
+/// Returns the body of a response: the parts attached by the method, or the library's body. Adds the read limit of a
+/// counted response to the extensions.
 pub(crate) fn body_of(
     extensions: &mut http::Extensions,
     encoded: tonic::body::Body,
 ) -> tonic::body::Body {
     if let Some(deferred) = extensions.remove::<Deferred>() {
-        return deferred.0.lock().take().map_or(encoded, tonic::body::Body::new);
+        let Some(reply) = deferred.0.lock().take() else { return encoded };
+        extensions.insert(ReadLimit(Arc::clone(&reply.permits) as Arc<dyn ReadPolicy>));
+        return tonic::body::Body::new(reply);
     }
-    match extensions.remove::<StreamPermits>() {
-        Some(permits) => tonic::body::Body::new(Counted { inner: encoded, permits }),
-        None => encoded,
-    }
+    let Some(permits) = extensions.remove::<StreamPermits>() else { return encoded };
+    extensions.insert(read_limit(&permits.replies));
+    tonic::body::Body::new(Counted { inner: encoded, permits })
 }
 
 /// A body whose frames hold the permits of their messages.
@@ -289,7 +340,7 @@ impl Body for Counted {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
-        let permits = std::mem::take(&mut *self.permits.0.lock());
+        let permits = std::mem::take(&mut *self.permits.taken.lock());
         if permits.is_empty() {
             return Poll::Ready(frame);
         }
@@ -314,8 +365,15 @@ struct LargeReply {
 /// frames before the client reads them.
 #[derive(Debug)]
 struct Permits {
-    _list: Option<OwnedPermit>,
-    _bytes: Option<OwnedPermit>,
+    list: Option<OwnedPermit>,
+    bytes: Option<OwnedPermit>,
+}
+
+impl ReadPolicy for Permits {
+    fn required_pace(&self) -> Pace {
+        let mut permits = self.list.iter().chain(&self.bytes);
+        required_pace(permits.any(|permit| permit.bound().is_nearly_full()))
+    }
 }
 
 /// Bytes being sent, with a value that is dropped once the bytes are sent.
@@ -608,16 +666,33 @@ mod tests {
         assert_eq!((replies.used(), replies.refused()), (0, 1));
     }
 
+    #[test]
+    fn the_client_of_a_counted_reply_must_read_faster_while_memory_is_short() {
+        let replies = Arc::new(Bound::new(100 << 20));
+        let reply = Reply::new(range(2_000), None).admit(&replies).unwrap();
+        let mut response = reply.into_response().unwrap();
+        drop(body_of(response.extensions_mut(), tonic::body::Body::empty()));
+        let ReadLimit(of_parts) = response.extensions_mut().remove().unwrap();
+        let mut response = counted(list(2_000), &replies).unwrap();
+        drop(body_of(response.extensions_mut(), tonic::body::Body::empty()));
+        let ReadLimit(of_whole) = response.extensions_mut().remove().unwrap();
+        for policy in [of_parts, of_whole] {
+            assert_eq!(policy.required_pace().time, UNREAD_TIME_MAX);
+            let _others = Bound::take_owned(&replies, 80 << 20).unwrap();
+            assert_eq!(policy.required_pace().time, UNREAD_TIME_MAX_IF_SHORT);
+        }
+    }
+
     #[tokio::test]
     async fn a_frame_of_a_stream_holds_the_permit_of_its_message() {
         let replies = Arc::new(Bound::new(1));
-        let permits = StreamPermits::default();
-        permits.count(&list(10), &replies).unwrap();
+        let permits = StreamPermits::new(&replies);
+        permits.count(&list(10)).unwrap();
         assert_eq!(replies.used(), 0, "a small message is not counted");
-        permits.count(&list(2_000), &replies).unwrap();
+        permits.count(&list(2_000)).unwrap();
         let used = replies.used();
         assert_eq!(used, 2 * list(2_000).encoded_len() as u64);
-        permits.count(&list(2_000), &replies).unwrap_err();
+        permits.count(&list(2_000)).unwrap_err();
         let mut extensions = http::Extensions::new();
         extensions.insert(permits);
         let encoded = http_body_util::Full::new(Bytes::from_static(b"message"));

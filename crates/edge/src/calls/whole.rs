@@ -81,7 +81,9 @@ where
                 return Ok(part);
             }
             let body = large_reply::body_of(extensions, Body::empty());
-            Err(observed(answer(body), stats))
+            let mut answer = answer(body);
+            *answer.extensions_mut() = std::mem::take(extensions);
+            Err(observed(answer, stats))
         }
         Err(status) => Err(observed(in_grpc_gos_words(status, Kind::Unary).into_http(), stats)),
     }

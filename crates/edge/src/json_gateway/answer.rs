@@ -18,7 +18,7 @@ use http_body_util::Full;
 use quorate_json::{Conversion, put_text};
 use tonic::{Code, Status};
 
-use crate::calls::large_reply::{COUNTED_BYTES_MIN, hold};
+use crate::calls::large_reply::{COUNTED_BYTES_MIN, hold, read_limit};
 use crate::calls::observe::CallStats;
 use crate::calls::status::status;
 use quorate_grpc::ending::CONTENT_TYPE as GRPC;
@@ -176,11 +176,15 @@ fn json_answer(
     json: Vec<u8>,
     permit: Option<OwnedPermit>,
 ) -> Response<AnswerBody> {
+    let limit = permit.as_ref().map(|permit| read_limit(permit.bound()));
     let json = match permit {
         Some(permit) => hold(json.into(), permit),
         None => json.into(),
     };
     let mut answer = Response::new(AnswerBody::whole(Full::new(json)));
+    if let Some(limit) = limit {
+        answer.extensions_mut().insert(limit);
+    }
     *answer.status_mut() = code;
     answer.headers_mut().insert(CONTENT_TYPE, JSON);
     answer

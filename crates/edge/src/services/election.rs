@@ -33,7 +33,6 @@ use crate::calls::status::status;
 use crate::calls::streams::until;
 use quorate_grpc::head::requires_leader;
 use quorate_requests::access::Client;
-use quorate_requests::admission::Bound;
 
 /// The Election service.
 #[derive(Debug)]
@@ -150,10 +149,9 @@ impl ElectionService {
         let (client, request) = request.into_parts();
         let name = Name::new(&request.name);
         let recipes = Arc::clone(&self.recipes);
-        let replies = Arc::clone(&recipes.info.admission().replies);
+        let permits = StreamPermits::new(&recipes.info.admission().replies);
         let observer = Observer { recipes, client, name, pending: VecDeque::new(), followed: None };
-        let permits = StreamPermits::default();
-        let leaders = Leaders { step: Some(observer.step()), permits: permits.clone(), replies };
+        let leaders = Leaders { step: Some(observer.step()), permits: permits.clone() };
         let mut response: Response<BoxStream<_>> = Response::new(Box::pin(until(leaders, end)));
         response.extensions_mut().insert(permits);
         Ok(response)
@@ -188,7 +186,6 @@ struct Leaders {
     /// `None` after the stream has ended.
     step: Option<Step>,
     permits: StreamPermits,
-    replies: Arc<Bound>,
 }
 
 impl Stream for Leaders {
@@ -199,7 +196,7 @@ impl Stream for Leaders {
         let (observer, next) = ready!(step.as_mut().poll(cx));
         self.step = None;
         let Some(next) = next else { return Poll::Ready(None) };
-        if let Err(full) = self.permits.count(&next, &self.replies) {
+        if let Err(full) = self.permits.count(&next) {
             return Poll::Ready(Some(Err(as_client_error(status(full)))));
         }
         self.step = Some(observer.step());

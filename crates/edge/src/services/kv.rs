@@ -325,7 +325,7 @@ impl Kv {
             .await;
         let pass = pass.map_err(status)?;
         let end = self.streams.wait(false);
-        let permits = StreamPermits::default();
+        let permits = StreamPermits::new(&self.info.admission().replies);
         let mut chunks = Chunks {
             range: ChunkedRange::new(query, self.info.limits().request_bytes_max),
             info: Arc::clone(&self.info),

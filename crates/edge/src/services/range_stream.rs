@@ -161,7 +161,7 @@ impl Chunks {
         if chunk.header.is_some() {
             chunk.header = self.info.complete(chunk.header);
         }
-        let counted = self.permits.count(&chunk, &self.info.admission().replies);
+        let counted = self.permits.count(&chunk);
         // Without the permit, the stream ends with an error, so the rest of the range is not read.
         counted.inspect_err(|_| self.range.end())?;
         Ok(chunk)

@@ -6,8 +6,8 @@
 //! The byte belongs to the next request. If there is no byte because the client has closed its side, the connection is
 //! closed.
 //!
-//! A client may also stay connected and never read. A service can limit the time for which the client accepts no data
-//! ([`EndsWithClient::limit_stall`]). [`Unstalled`] then closes the connection.
+//! A client may also stay connected and hardly read. If the response has a [`ReadLimit`], [`Unstalled`] closes the
+//! connection of a client that reads more slowly.
 //!
 //! # Not here
 //!
@@ -16,22 +16,24 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// A request extension by which a service requests that the response end when the client disconnects or never reads.
+use super::read_limit::{CHECKED_EVERY, ReadLimit, Reading};
+
+/// A request extension by which a service requests that the response end when the client disconnects.
 #[derive(Clone, Debug, Default)]
 pub struct EndsWithClient(Arc<Asked>);
 
 #[derive(Debug, Default)]
 struct Asked {
     ends: AtomicBool,
-    /// The maximum duration of a stall in milliseconds; 0 for no limit.
-    stall_ms: AtomicU64,
+    is_limited: AtomicBool,
+    limit: Mutex<Option<ReadLimit>>,
 }
 
 impl EndsWithClient {
@@ -40,45 +42,46 @@ impl EndsWithClient {
         self.0.ends.store(true, Ordering::Relaxed);
     }
 
-    /// Closes the connection if its client accepts no data for this long although data is waiting to be sent.
-    pub fn limit_stall(&self, limit: Duration) {
-        let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-        self.0.stall_ms.store(limit, Ordering::Relaxed);
+    /// Closes the connection if its client reads the response more slowly than the limit permits.
+    pub(super) fn limit_reading(&self, limit: ReadLimit) {
+        *self.0.limit.lock() = Some(limit);
+        self.0.is_limited.store(true, Ordering::Relaxed);
     }
 
-    /// Withdraws the service's requests. Disconnects and stalls are ignored until the service requests their detection
-    /// again. The service and the connection run in the same task, so relaxed ordering is sufficient.
+    /// Withdraws the service's requests. Disconnects and slow clients are ignored until the service requests their
+    /// detection again. The service and the connection run in the same task, so relaxed ordering is sufficient.
     pub(super) fn reset(&self) {
         self.0.ends.store(false, Ordering::Relaxed);
-        self.0.stall_ms.store(0, Ordering::Relaxed);
+        if self.0.is_limited.swap(false, Ordering::Relaxed) {
+            *self.0.limit.lock() = None;
+        }
     }
 
     fn is_asked(&self) -> bool {
         self.0.ends.load(Ordering::Relaxed)
     }
 
-    fn stall_limit(&self) -> Option<Duration> {
-        let limit = self.0.stall_ms.load(Ordering::Relaxed);
-        (limit > 0).then(|| Duration::from_millis(limit))
+    fn limit(&self) -> Option<ReadLimit> {
+        if self.0.is_limited.load(Ordering::Relaxed) { self.0.limit.lock().clone() } else { None }
     }
 }
 
-/// A connection that ends if its client accepts no data for too long.
+/// A connection that ends if its client reads too slowly.
 ///
-/// The kernel buffers a few megabytes for a client that does not read. A stall begins once the kernel accepts no more
+/// The kernel buffers a few megabytes for a client that does not read. The limit applies once the kernel accepts no more
 /// data.
 pub(super) struct Unstalled<'a, C, P> {
     connection: C,
     /// Returns the number of bytes sent so far, and whether more are waiting.
     progress: P,
     asked: &'a EndsWithClient,
-    /// The number of bytes sent before the current stall, and the timer that ends the connection.
-    stalled: Option<(u64, Pin<Box<Sleep>>)>,
+    /// The progress of a client for which data is waiting, and the timer of the next check.
+    waiting: Option<(Reading, Pin<Box<Sleep>>)>,
 }
 
 impl<'a, C, P: Fn() -> (u64, bool)> Unstalled<'a, C, P> {
     pub(super) const fn new(connection: C, progress: P, asked: &'a EndsWithClient) -> Self {
-        Self { connection, progress, asked, stalled: None }
+        Self { connection, progress, asked, waiting: None }
     }
 }
 
@@ -95,25 +98,21 @@ where
         if let Poll::Ready(done) = Pin::new(&mut this.connection).poll(cx) {
             return Poll::Ready(done);
         }
-        let Some(limit) = this.asked.stall_limit() else {
-            this.stalled = None;
+        let (sent, is_waiting) = (this.progress)();
+        let Some(limit) = is_waiting.then(|| this.asked.limit()).flatten() else {
+            this.waiting = None;
             return Poll::Pending;
         };
-        let (sent, is_waiting) = (this.progress)();
-        if !is_waiting {
-            this.stalled = None;
-            return Poll::Pending;
+        let (reading, timer) = this.waiting.get_or_insert_with(|| {
+            (Reading::new(sent, sent), Box::pin(tokio::time::sleep(CHECKED_EVERY)))
+        });
+        while timer.as_mut().poll(cx).is_ready() {
+            if reading.is_too_slow(limit.0.required_pace(), sent, None) {
+                return Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+            }
+            timer.as_mut().reset(Instant::now() + CHECKED_EVERY);
         }
-        let (before, timer) =
-            this.stalled.get_or_insert_with(|| (sent, Box::pin(tokio::time::sleep(limit))));
-        if *before != sent {
-            *before = sent;
-            timer.as_mut().reset(Instant::now() + limit);
-        }
-        match timer.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut).into())),
-            Poll::Pending => Poll::Pending,
-        }
+        Poll::Pending
     }
 }
 
@@ -218,6 +217,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for HangUp<T> {
 mod tests {
     use std::convert::Infallible;
     use std::future::{Ready, ready};
+    use std::time::Duration;
 
     use bytes::Bytes;
     use hyper::body::{Body, Frame};
@@ -226,6 +226,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::sync::watch;
 
+    use super::super::read_limit::Pace;
     use super::super::tests::limits;
     use super::super::{Ends, Http1Service, IncomingBody, serve_http1};
     use super::*;
@@ -294,9 +295,10 @@ mod tests {
         type Future = Ready<Result<Response<Self>, Infallible>>;
 
         fn call(&self, request: Request<IncomingBody>) -> Self::Future {
-            let client = request.extensions().get::<EndsWithClient>().unwrap();
-            client.limit_stall(LIMIT);
-            ready(Ok(Response::new(Self)))
+            assert!(request.extensions().get::<EndsWithClient>().is_some());
+            let mut response = Response::new(Self);
+            response.extensions_mut().insert(ReadLimit(Arc::new(Pace { bytes: 1, time: LIMIT })));
+            ready(Ok(response))
         }
     }
 

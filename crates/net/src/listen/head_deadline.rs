@@ -20,6 +20,7 @@ use tokio::time::Sleep;
 use super::buffered::DirectWriter;
 use super::hang_up::EndsWithClient;
 use super::incoming_body::IncomingBody;
+use super::read_limit::ReadLimit;
 use super::requests::{AnswerBody, Requests};
 use super::socket::Ends;
 use super::takeover::Takeover;
@@ -74,7 +75,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for HeadDeadline<T> {
 
 write_to_inner!(HeadDeadline);
 
-/// Wraps a service. Counts the connection's requests, and adds the connection's properties to each request.
+/// Wraps a service. Counts the connection's requests, adds the connection's properties to each request, and passes the
+/// read limit of each response to the connection.
 #[derive(Clone, Debug)]
 pub(super) struct Announcing<S> {
     pub(super) inner: S,
@@ -101,8 +103,13 @@ where
         request.extensions_mut().insert(self.writer.clone());
         let under_way = self.requests.begin();
         let answer = self.inner.call(request);
+        let ends_with_client = self.ends_with_client.clone();
         Box::pin(async move {
-            answer.await.map(|answer| answer.map(|body| AnswerBody::new(body, under_way)))
+            let mut answer = answer.await?;
+            if let Some(limit) = answer.extensions_mut().remove::<ReadLimit>() {
+                ends_with_client.limit_reading(limit);
+            }
+            Ok(answer.map(|body| AnswerBody::new(body, under_way)))
         })
     }
 }

@@ -11,7 +11,8 @@
 //!
 //! At most about [`OUTPUT_BYTES_MAX`] bytes and one part of each body wait for the socket. Beyond that, no request and
 //! no body is polled and no input is read, so a client that does not read delays only itself. A body is polled only
-//! while its stream has room.
+//! while its stream has room. If a response has a [`ReadLimit`](super::ReadLimit) and its client reads too slowly, the
+//! response is dropped and its stream is reset.
 
 mod body;
 mod ready;
@@ -44,6 +45,7 @@ use self::ready::{Ready, SlotWaker};
 use self::slots::{Slot, Work};
 pub(super) use self::until::{Ended, Until};
 use super::ping_floor::Rules;
+use super::read_limit::CHECKED_EVERY;
 use super::{Http2Service, Served};
 use crate::runtime::set_stream_count;
 
@@ -123,6 +125,8 @@ pub(super) struct Server<T, G: Http2Service> {
     head_timeout: Duration,
     /// The stream of an incomplete header block, and the deadline of the block.
     head_deadline: Option<(StreamId, Pin<Box<Sleep>>)>,
+    /// The time of the next check of the responses with a read limit.
+    reading_check: Option<Pin<Box<Sleep>>>,
     forgiven_at: Instant,
     ending: Ending,
     sent: Arc<AtomicU64>,
@@ -186,6 +190,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             keepalive,
             head_timeout: settings.head_timeout,
             head_deadline: None,
+            reading_check: None,
             forgiven_at: Instant::now(),
             ending: Ending::Open,
             sent: Arc::default(),
@@ -458,6 +463,27 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
     }
 
+    /// Schedules a check of the responses with a read limit.
+    fn check_reading_later(&mut self) {
+        if self.reading_check.is_none() {
+            self.reading_check = Some(Box::pin(tokio::time::sleep(CHECKED_EVERY)));
+            self.poll_reading_check();
+        }
+    }
+
+    fn poll_reading_check(&mut self) {
+        while let Some(timer) = &mut self.reading_check {
+            if timer.as_mut().poll(&mut Context::from_waker(&self.control_task)).is_pending() {
+                return;
+            }
+            if self.reset_slowly_read() {
+                self.reading_check = Some(Box::pin(tokio::time::sleep(CHECKED_EVERY)));
+            } else {
+                self.reading_check = None;
+            }
+        }
+    }
+
     fn run(&mut self, cx: &mut Context<'_>) -> Poll<Served> {
         if std::mem::take(&mut self.is_control_woken) {
             self.control.reset();
@@ -465,6 +491,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                 return Poll::Ready(Ok(()));
             }
             self.poll_head_deadline();
+            self.poll_reading_check();
         }
         let (mut can_read, mut reads) = (true, 0);
         loop {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
@@ -12,6 +13,7 @@ use quorate_http2::connection::StreamId;
 use quorate_http2::frame::Code;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::super::read_limit::{ReadLimit, Reading};
 use super::body::Delivery;
 use super::ready::SlotWaker;
 use super::{CONTROL, Http2Service, Server, WholeCall};
@@ -29,6 +31,16 @@ pub(super) struct Slot<G: Http2Service> {
     pub(super) waits_for_room: bool,
     pub(super) waits_for_window: bool,
     pub(super) waits_for_socket: bool,
+    /// The read limit of the response, if it has one.
+    pub(super) limited: Option<Box<Limited>>,
+}
+
+/// A response with a limit on how slowly its client may read.
+pub(super) struct Limited {
+    limit: ReadLimit,
+    /// The bytes of the response that are sent or wait for the socket.
+    sent: u64,
+    reading: Reading,
 }
 
 pub(super) enum Work<G: Http2Service> {
@@ -45,6 +57,28 @@ pub(super) enum Work<G: Http2Service> {
         part: Bytes,
         is_whole: bool,
     },
+}
+
+impl<G: Http2Service> Slot<G> {
+    fn count_sent(&mut self, len: usize) {
+        if let Some(limited) = &mut self.limited {
+            limited.sent += len as u64;
+        }
+    }
+
+    /// Returns whether the response has a read limit and its client reads too slowly. `delayed_connection` is the
+    /// number of bytes sent on the connection, if the connection delays the response.
+    fn is_read_too_slowly(&mut self, delayed_connection: Option<u64>) -> bool {
+        let waits = self.waits_for_room || self.waits_for_window || self.waits_for_socket;
+        let Some(Limited { limit, sent, reading }) = self.limited.as_deref_mut() else {
+            return false;
+        };
+        if !waits {
+            *reading = Reading::new(*sent, delayed_connection.unwrap_or_default());
+            return false;
+        }
+        reading.is_too_slow(limit.0.required_pace(), *sent, delayed_connection)
+    }
 }
 
 /// The result of polling a slot.
@@ -70,6 +104,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                 waits_for_room: false,
                 waits_for_window: false,
                 waits_for_socket: false,
+                limited: None,
             });
             index
         });
@@ -85,6 +120,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             return;
         }
         slot.work = Work::Free;
+        slot.limited = None;
         // The unread bytes are returned to the connection's window, because all streams share it.
         if let Some(delivery) = slot.delivery.take() {
             self.connection.release_of_connection(delivery.outstanding());
@@ -102,6 +138,23 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         self.waiting_for_room = VecDeque::new();
         self.waiting_for_window = Vec::new();
         self.waiting_for_socket = Vec::new();
+    }
+
+    /// Resets the streams whose clients read too slowly. Returns whether any response with a read limit remains.
+    pub(super) fn reset_slowly_read(&mut self) -> bool {
+        let is_delayed = self.is_output_full() || !self.connection.has_room();
+        let delayed_connection = is_delayed.then(|| self.sent.load(Ordering::Relaxed));
+        let (mut index, mut remains) = (0, false);
+        while let Some(slot) = self.slots.get_mut(index as usize) {
+            if slot.is_read_too_slowly(delayed_connection) {
+                self.connection.reset(slot.stream, Code::ENHANCE_YOUR_CALM);
+                self.vacate(index);
+            } else {
+                remains |= slot.limited.is_some();
+            }
+            index += 1;
+        }
+        remains
     }
 
     pub(super) fn poll_slot(&mut self, index: u32) {
@@ -170,13 +223,19 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             Work::Last { .. } => return self.send_last(index),
         };
         pings.answered();
-        let (head, body) = response.into_parts();
+        let (mut head, body) = response.into_parts();
         let ends = body.is_end_stream();
         connection.respond(stream, head.status, &head.headers, ends);
         if ends {
             return Step::Done;
         }
         *work = Work::Body { body, part: Bytes::new() };
+        if let Some(limit) = head.extensions.remove::<ReadLimit>() {
+            let reading = Reading::new(0, self.sent.load(Ordering::Relaxed));
+            self.slots[index as usize].limited =
+                Some(Box::new(Limited { limit, sent: 0, reading }));
+            self.check_reading_later();
+        }
         self.send_body(index)
     }
 
@@ -236,6 +295,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             };
             let now = part.split_to(part.len().min(room));
             let (is_whole, is_sent) = (*is_whole, part.is_empty());
+            self.slots[index as usize].count_sent(now.len());
             self.connection.data(stream, &now, is_sent && !is_whole);
             self.pings.answered();
             if is_sent {
@@ -261,6 +321,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             };
             if part.has_remaining() {
                 let now = part.split_to(part.len().min(room));
+                self.slots[index as usize].count_sent(now.len());
                 self.connection.data(stream, &now, false);
                 self.pings.answered();
                 continue;

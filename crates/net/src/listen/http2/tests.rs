@@ -11,7 +11,7 @@ use quorate_http2::frame::{Header, PREFACE, WINDOW_DEFAULT, flag, kind, read_u32
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
-use crate::listen::{Activity, Ends, IncomingBody};
+use crate::listen::{Activity, Ends, IncomingBody, Pace, ReadLimit};
 
 /// A service that returns the request body, or never responds if the path requests this.
 #[derive(Clone, Default)]
@@ -38,6 +38,12 @@ impl Service<Request<IncomingBody>> for Echo {
             let _counted = counted;
             match request.uri().path() {
                 "/never" => std::future::pending().await,
+                "/limited" => {
+                    let body = Full::new(Bytes::from(vec![0; LIMITED_BYTES]));
+                    let mut response = Response::new(body.map_err(|never| match never {}).boxed());
+                    response.extensions_mut().insert(ReadLimit(Arc::new(PACE)));
+                    Ok(response)
+                }
                 "/collect" => {
                     let body = request.into_body().collect().await.unwrap().to_bytes();
                     Ok(Response::new(Full::new(body).map_err(|never| match never {}).boxed()))
@@ -70,6 +76,9 @@ impl Http2Service for Echo {
 }
 
 const MESSAGE_BYTES: usize = 4_000;
+/// The size of a response with a read limit, which exceeds the windows of a connection and the pipe.
+const LIMITED_BYTES: usize = 1 << 20;
+const PACE: Pace = Pace { bytes: 10_000, time: Duration::from_secs(30) };
 
 const SETTINGS: Settings = Settings {
     limits: Limits {
@@ -448,4 +457,72 @@ async fn a_completed_header_block_has_no_deadline() {
     client.write_all(&frame(kind::DATA, flag::END_STREAM, 1, b"ab")).await.unwrap();
     let (_, body) = read_until(&mut client, kind::DATA).await;
     assert_eq!(body, b"ab");
+}
+
+/// Returns a request for a response with a read limit.
+fn limited_request(stream: u32) -> Vec<u8> {
+    [request(stream, "/limited"), frame(kind::DATA, flag::END_STREAM, stream, b"")].concat()
+}
+
+fn room(stream: u32, bytes: u32) -> Vec<u8> {
+    frame(kind::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limited_response_that_is_not_read_is_reset() {
+    let mut client = serve(&Echo::default(), SETTINGS);
+    greet(&mut client).await;
+    let begun = Instant::now();
+    // The stream's window delays the first response, and the connection's window delays the second one.
+    client.write_all(&[limited_request(1), limited_request(3)].concat()).await.unwrap();
+    for _ in 0..2 {
+        let (header, payload) = read_until(&mut client, kind::RST_STREAM).await;
+        assert!([1, 3].contains(&header.stream));
+        assert_eq!(read_u32(&payload), Some(Code::ENHANCE_YOUR_CALM.0));
+    }
+    assert!((PACE.time..PACE.time * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    let next = [request(5, "/collect"), room(0, 1), frame(kind::DATA, flag::END_STREAM, 5, b"x")];
+    client.write_all(&next.concat()).await.unwrap();
+    assert_eq!(read_until(&mut client, kind::DATA).await.1, b"x", "the connection stays open");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limited_response_is_not_reset_while_its_client_reads_fast_enough() {
+    let mut client = serve(&Echo::default(), SETTINGS);
+    greet(&mut client).await;
+    client.write_all(&limited_request(1)).await.unwrap();
+    let (mut read, mut begun) = (0, Instant::now());
+    while read < LIMITED_BYTES {
+        let (header, payload) = read_frame(&mut client).await;
+        assert_ne!(header.kind, kind::RST_STREAM, "reset after {read} bytes");
+        if header.kind == kind::DATA {
+            read += payload.len();
+        }
+        // The client grants the minimum in each period.
+        if begun.elapsed() < PACE.time / 2 {
+            tokio::time::sleep(PACE.time / 2).await;
+        }
+        begun = Instant::now();
+        let bytes = u32::try_from(PACE.bytes).unwrap();
+        client.write_all(&[room(0, bytes), room(1, bytes)].concat()).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_other_responses_on_its_connection_keeps_a_limited_response() {
+    let mut client = serve(&Echo::default(), SETTINGS);
+    greet(&mut client).await;
+    let window = [&[0, 4][..], &(1_u32 << 30).to_be_bytes()].concat();
+    client.write_all(&frame(kind::SETTINGS, 0, 0, &window)).await.unwrap();
+    client.write_all(&[limited_request(1), limited_request(3)].concat()).await.unwrap();
+    let end = Instant::now() + PACE.time * 10;
+    while Instant::now() < end {
+        while let Ok((header, _)) =
+            tokio::time::timeout(Duration::from_secs(1), read_frame(&mut client)).await
+        {
+            assert_ne!(header.kind, kind::RST_STREAM, "stream {}", header.stream);
+        }
+        client.write_all(&room(0, 11_000)).await.unwrap();
+        tokio::time::sleep(PACE.time / 2).await;
+    }
 }
