@@ -152,7 +152,7 @@ impl Acceptor {
         let verifier = match clients {
             None => None,
             Some(check) => Some(Arc::new(ClientVerifier {
-                authorities: Authorities::load(&check.trust, &provider)?,
+                authorities: Authorities::load(&check.trust)?,
                 allowed: check.allowed,
                 revocations: check.revocations.as_deref().map(Revocations::new),
                 algorithms: provider.signature_verification_algorithms,

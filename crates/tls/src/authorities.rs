@@ -6,49 +6,40 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::RootCertStore;
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier;
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
-use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::chain::Anchors;
 use crate::expiry::{Expiry, Part};
 use crate::material::{self, MaterialError};
 use crate::watched::Watched;
 
-/// Trusted certificates, and the verifiers that use them.
-#[derive(Debug)]
+/// Trusted certificates.
+#[derive(Debug, Default)]
 pub(crate) struct Trusted {
-    roots: Vec<CertificateDer<'static>>,
-    pub(crate) of_clients: Arc<dyn ClientCertVerifier>,
-    pub(crate) of_servers: Arc<dyn ServerCertVerifier>,
+    certificates: Vec<CertificateDer<'static>>,
+    /// The certificates that may sign other certificates.
+    pub(crate) anchors: Anchors,
 }
 
 impl Trusted {
-    fn new(
-        found: Vec<CertificateDer<'static>>,
-        provider: &Arc<CryptoProvider>,
-    ) -> Result<Self, String> {
-        let mut store = RootCertStore::empty();
-        // Unreadable certificates are skipped, as in Go.
-        let roots: Vec<_> =
-            found.into_iter().filter(|root| store.add(root.clone()).is_ok()).collect();
-        let store = Arc::new(store);
-        let of_clients =
-            WebPkiClientVerifier::builder_with_provider(Arc::clone(&store), Arc::clone(provider))
-                .build()
-                .map_err(|error| error.to_string())?;
-        let of_servers = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(provider))
-            .build()
-            .map_err(|error| error.to_string())?;
-        Ok(Self { roots, of_clients, of_servers })
+    fn new(found: Vec<CertificateDer<'static>>) -> Result<Self, String> {
+        let mut trusted = Self::default();
+        for certificate in found {
+            // Unreadable certificates are skipped, as in Go.
+            let Ok((&[], parsed)) = X509Certificate::from_der(&certificate) else { continue };
+            trusted.anchors.add(&certificate, &parsed);
+            trusted.certificates.push(certificate);
+        }
+        if trusted.certificates.is_empty() {
+            return Err("no root trust anchors were provided".to_owned());
+        }
+        Ok(trusted)
     }
 
     /// Returns whether the certificate itself is trusted.
     pub(crate) fn has(&self, certificate: &CertificateDer<'_>) -> bool {
-        self.roots.iter().any(|root| root == certificate)
+        self.certificates.contains(certificate)
     }
 }
 
@@ -85,24 +76,20 @@ pub(crate) struct Authorities {
 
 #[derive(Debug)]
 enum Source {
-    File { path: PathBuf, provider: Arc<CryptoProvider>, kept: Watched<Trusted> },
+    File { path: PathBuf, kept: Watched<Trusted> },
     System(Arc<Trusted>),
 }
 
 impl Authorities {
     /// Loads the authorities. Fails if the file with their certificates is invalid now, or if the system has no trusted
     /// certificates.
-    pub(crate) fn load(
-        trust: &Trust,
-        provider: &Arc<CryptoProvider>,
-    ) -> Result<Self, MaterialError> {
+    pub(crate) fn load(trust: &Trust) -> Result<Self, MaterialError> {
         let source = match trust {
             Trust::File(path) => Source::File {
                 path: path.clone(),
-                provider: Arc::clone(provider),
                 kept: Watched::new("trusted authorities", vec![path.clone()]),
             },
-            Trust::System => Source::System(Arc::new(system(provider)?)),
+            Trust::System => Source::System(Arc::new(system()?)),
         };
         let authorities = Self { source };
         authorities.trusted()?;
@@ -113,9 +100,9 @@ impl Authorities {
     pub(crate) fn trusted(&self) -> Result<Arc<Trusted>, MaterialError> {
         match &self.source {
             Source::System(trusted) => Ok(Arc::clone(trusted)),
-            Source::File { path, provider, kept } => kept.get(|| {
+            Source::File { path, kept } => kept.get(|| {
                 let found = material::certificates(path)?;
-                Trusted::new(found, provider).map_err(|reason| material::content(path, reason))
+                Trusted::new(found).map_err(|reason| material::content(path, reason))
             }),
         }
     }
@@ -126,7 +113,7 @@ impl Authorities {
         match &self.source {
             Source::System(_) => None,
             Source::File { path, .. } => {
-                Expiry::first(Part::Authorities, path, &self.trusted().ok()?.roots)
+                Expiry::first(Part::Authorities, path, &self.trusted().ok()?.certificates)
             }
         }
     }
@@ -146,9 +133,9 @@ pub fn have_common_authority(one: &Trust, other: &Trust) -> Result<bool, Materia
     Ok(one == other || certificates(one)?.iter().any(|found| of_other.contains(found)))
 }
 
-fn system(provider: &Arc<CryptoProvider>) -> Result<Trusted, MaterialError> {
+fn system() -> Result<Trusted, MaterialError> {
     let found = rustls_native_certs::load_native_certs();
     let reason = found.errors.first().map_or_else(String::new, ToString::to_string);
-    Trusted::new(found.certs, provider)
+    Trusted::new(found.certs)
         .map_err(|none| MaterialError::System(if reason.is_empty() { none } else { reason }))
 }

@@ -75,7 +75,7 @@ impl Connector {
         let ConnectorSettings { pair, protocols, check, allowed, http2, server_name } = settings;
         let provider = protocols.provider()?;
         let authorities = match check {
-            ServerCheck::Verify(trust) => Some(Authorities::load(&trust, &provider)?),
+            ServerCheck::Verify(trust) => Some(Authorities::load(&trust)?),
             ServerCheck::Skip => None,
         };
         let verifier = Arc::new(ServerVerifier::new(authorities, allowed, &provider));

@@ -17,6 +17,7 @@
 
 mod accept;
 mod authorities;
+mod chain;
 mod channel;
 mod connect;
 mod errors;

@@ -15,6 +15,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::*;
 
+mod chains;
+
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Files in a temporary directory, with certificates signed by one authority.

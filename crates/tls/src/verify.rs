@@ -18,9 +18,10 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
-use x509_parser::prelude::{ASN1Time, ExtendedKeyUsage, FromDer, X509Certificate};
+use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 use crate::authorities::Authorities;
+use crate::chain::Purpose;
 use crate::names::{Allowed, Names};
 use crate::observed::{note, refuse};
 use crate::revocation::Revocations;
@@ -34,7 +35,7 @@ struct NotAllowed;
 fn check_alone(
     certificate: &CertificateDer<'_>,
     now: UnixTime,
-    is_for_purpose: fn(&ExtendedKeyUsage<'_>) -> bool,
+    purpose: Purpose,
 ) -> Result<(), CertificateError> {
     let encoding = |_| CertificateError::BadEncoding;
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(encoding)?;
@@ -48,7 +49,7 @@ fn check_alone(
     }
     let usage = parsed.extended_key_usage().map_err(|_| CertificateError::BadEncoding)?;
     match usage {
-        Some(usage) if !usage.value.any && !is_for_purpose(usage.value) => {
+        Some(usage) if !purpose.is_permitted_by(usage.value) => {
             Err(CertificateError::InvalidPurpose)
         }
         Some(_) | None => Ok(()),
@@ -80,9 +81,10 @@ impl ClientCertVerifier for ClientVerifier {
         note(|observed| observed.names = Names::of(end_entity).unwrap_or_default());
         let trusted = self.authorities.trusted().map_err(refuse)?;
         if trusted.has(end_entity) {
-            check_alone(end_entity, now, |usage| usage.client_auth)?;
+            check_alone(end_entity, now, Purpose::Client)?;
         } else {
-            trusted.of_clients.verify_client_cert(end_entity, intermediates, now)?;
+            let algorithms = self.algorithms.all;
+            trusted.anchors.verify(end_entity, intermediates, now, Purpose::Client, algorithms)?;
         }
         if !self.allowed.allows(end_entity) {
             return Err(refuse(NotAllowed));
@@ -143,24 +145,18 @@ impl ServerCertVerifier for ServerVerifier {
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
+        _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         if let Some(authorities) = &self.authorities {
             let trusted = authorities.trusted().map_err(refuse)?;
             if trusted.has(end_entity) {
-                check_alone(end_entity, now, |usage| usage.server_auth)?;
-                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                check_alone(end_entity, now, Purpose::Server)?;
             } else {
-                let verifier = &trusted.of_servers;
-                verifier.verify_server_cert(
-                    end_entity,
-                    intermediates,
-                    server_name,
-                    ocsp_response,
-                    now,
-                )?;
+                let (anchors, algorithms) = (&trusted.anchors, self.algorithms.all);
+                anchors.verify(end_entity, intermediates, now, Purpose::Server, algorithms)?;
             }
+            verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
         }
         // Skipping the verification does not skip the check of allowed names.
         if !self.allowed.allows(end_entity) {
