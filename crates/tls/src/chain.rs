@@ -1,25 +1,33 @@
 //! Verifies the chain from a certificate to a trusted authority.
 //!
-//! webpki builds the chain. It checks signatures, validity periods, purposes, name constraints, and that intermediate
-//! certificates belong to authorities. To webpki, however, a trusted authority is only a name with a key and name
-//! constraints. This file therefore decides which trusted certificates are authorities.
+//! webpki builds the chain. It checks signatures and name constraints, and the other rules for the certificates that the
+//! other side presents. To webpki, however, a trusted authority is only a name with a key and name constraints. This
+//! file therefore decides which trusted certificates are authorities, and checks the other properties of the authority
+//! at the end of each chain. If there are several chains, one valid chain is sufficient.
 //!
 //! # Invariants
 //!
-//! * A trusted certificate signs other certificates only if Go permits it: a certificate of version 3 must be a CA
-//!   certificate whose key usage, if it has one, includes the signing of certificates. Certificates of earlier versions
-//!   cannot state whether they belong to an authority, and may sign.
+//! * A certificate signs other certificates only if Go permits it: a certificate of version 3 must be a CA certificate
+//!   whose key usage, if it has one, includes the signing of certificates. Certificates of earlier versions cannot state
+//!   whether they belong to an authority, and may sign if they are trusted.
+//! * The authority's certificate must be valid at the time of the handshake, limits the number of intermediate
+//!   certificates, and must permit the purpose.
 //!
 //! # Not here
 //!
 //! Certificates that are themselves trusted (`verify`), names (`names`) and revocation (`revocation`).
 
+use std::cell::OnceCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use rustls::{CertificateError, Error, OtherError};
-use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
-use x509_parser::prelude::{ExtendedKeyUsage, X509Certificate, X509Version};
+use webpki::{EndEntityCert, KeyUsage, VerifiedPath, anchor_from_trusted_cert};
+use x509_parser::prelude::{ASN1Time, ExtendedKeyUsage, FromDer, X509Certificate, X509Version};
+
+use crate::errors::date;
+use crate::observed::refuse_as;
 
 /// The use of a certificate in a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,19 +53,127 @@ impl Purpose {
     }
 }
 
+/// The reason why a chain is refused that is valid to webpki. The messages are Go's.
+#[derive(Clone, Debug, thiserror::Error)]
+enum ChainError {
+    #[error(
+        "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time {} is after \
+         {} (trusted CA {subject:?})", date(now.as_secs()), date(not_after.as_secs())
+    )]
+    Expired { subject: String, now: UnixTime, not_after: UnixTime },
+    #[error(
+        "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time {} is before \
+         {} (trusted CA {subject:?})", date(now.as_secs()), date(not_before.as_secs())
+    )]
+    NotValidYet { subject: String, now: UnixTime, not_before: UnixTime },
+    #[error(
+        "tls: failed to verify certificate: x509: too many intermediates for path length constraint"
+    )]
+    TooManyIntermediates,
+    #[error(
+        "tls: failed to verify certificate: x509: certificate specifies an incompatible key usage"
+    )]
+    IncompatibleUsage,
+    #[error(
+        "tls: failed to verify certificate: x509: certificate is not authorized to sign other certificates"
+    )]
+    NotAuthorized,
+    #[error(
+        "tls: failed to verify certificate: x509: invalid signature: parent certificate cannot sign this kind of \
+         certificate"
+    )]
+    CannotSign,
+}
+
+impl From<ChainError> for Error {
+    fn from(reason: ChainError) -> Self {
+        let error = match reason {
+            ChainError::Expired { .. } => CertificateError::Expired,
+            ChainError::NotValidYet { .. } => CertificateError::NotValidYet,
+            ChainError::IncompatibleUsage => CertificateError::InvalidPurpose,
+            ChainError::TooManyIntermediates
+            | ChainError::NotAuthorized
+            | ChainError::CannotSign => CertificateError::NotValidForName,
+        };
+        refuse_as(error, reason)
+    }
+}
+
+/// The properties of an authority's certificate that webpki does not check.
+#[derive(Debug)]
+struct Limits {
+    subject: String,
+    not_before: UnixTime,
+    not_after: UnixTime,
+    intermediates_max: Option<u32>,
+    /// The purposes that the certificate permits.
+    purposes: Vec<Purpose>,
+}
+
+impl Limits {
+    /// Returns the limits of a certificate that may sign other certificates. Returns `None` if an extension is invalid.
+    fn of(certificate: &X509Certificate<'_>) -> Option<Self> {
+        let constraints = certificate.basic_constraints().ok()?;
+        let usage = certificate.extended_key_usage().ok()?;
+        let is_permitted = |purpose: &Purpose| {
+            usage.as_ref().is_none_or(|usage| purpose.is_permitted_by(usage.value))
+        };
+        Some(Self {
+            subject: certificate.subject().to_string(),
+            not_before: unix_time(&certificate.validity().not_before),
+            not_after: unix_time(&certificate.validity().not_after),
+            intermediates_max: constraints.and_then(|found| found.value.path_len_constraint),
+            purposes: [Purpose::Server, Purpose::Client].into_iter().filter(is_permitted).collect(),
+        })
+    }
+
+    fn check(
+        &self,
+        intermediates: usize,
+        now: UnixTime,
+        purpose: Purpose,
+    ) -> Result<(), ChainError> {
+        let Self { not_before, not_after, .. } = *self;
+        let subject = || self.subject.clone();
+        if now < not_before {
+            return Err(ChainError::NotValidYet { subject: subject(), now, not_before });
+        }
+        if now > not_after {
+            return Err(ChainError::Expired { subject: subject(), now, not_after });
+        }
+        if self.intermediates_max.is_some_and(|max| intermediates as u64 > u64::from(max)) {
+            return Err(ChainError::TooManyIntermediates);
+        }
+        if !self.purposes.contains(&purpose) {
+            return Err(ChainError::IncompatibleUsage);
+        }
+        Ok(())
+    }
+}
+
+/// Converts a time. A time before 1970 becomes 1970.
+fn unix_time(time: &ASN1Time) -> UnixTime {
+    let secs = u64::try_from(time.timestamp()).unwrap_or(0);
+    UnixTime::since_unix_epoch(Duration::from_secs(secs))
+}
+
 /// The trusted certificates that may sign other certificates.
 #[derive(Debug, Default)]
 pub(crate) struct Anchors {
     anchors: Vec<TrustAnchor<'static>>,
+    /// The limits of each anchor, in the same order.
+    limits: Vec<Limits>,
 }
 
 impl Anchors {
     /// Adds a trusted certificate, unless it may not sign other certificates.
     pub(crate) fn add(&mut self, certificate: &CertificateDer<'_>, parsed: &X509Certificate<'_>) {
         if may_sign(parsed)
+            && let Some(limits) = Limits::of(parsed)
             && let Ok(anchor) = anchor_from_trusted_cert(certificate)
         {
             self.anchors.push(anchor.to_owned());
+            self.limits.push(limits);
         }
     }
 
@@ -71,22 +187,56 @@ impl Anchors {
         purpose: Purpose,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
     ) -> Result<(), Error> {
-        let usage = purpose.key_usage();
-        EndEntityCert::try_from(end_entity)
-            .and_then(|certificate| {
-                certificate
-                    .verify_for_usage(
-                        algorithms,
-                        &self.anchors,
-                        intermediates,
-                        now,
-                        usage,
-                        None,
-                        None,
-                    )
-                    .map(drop)
+        let end_entity = EndEntityCert::try_from(end_entity).map_err(library_error)?;
+        let refusal = OnceCell::new();
+        let check = |path: &VerifiedPath<'_>| {
+            self.check(path, now, purpose).map_err(|reason| {
+                refusal.get_or_init(|| reason);
+                // webpki then looks for another chain.
+                webpki::Error::UnknownIssuer
             })
-            .map_err(library_error)
+        };
+        let verified = end_entity.verify_for_usage(
+            algorithms,
+            &self.anchors,
+            intermediates,
+            now,
+            purpose.key_usage(),
+            None,
+            Some(&check),
+        );
+        match (verified, refusal.get()) {
+            (Ok(_), _) => Ok(()),
+            (Err(_), Some(reason)) => Err(reason.clone().into()),
+            (Err(error), None) => Err(library_error(error)),
+        }
+    }
+
+    /// Checks the properties of a chain that webpki does not check.
+    fn check(
+        &self,
+        path: &VerifiedPath<'_>,
+        now: UnixTime,
+        purpose: Purpose,
+    ) -> Result<(), ChainError> {
+        let mut intermediates = 0;
+        for certificate in path.intermediate_certificates() {
+            intermediates += 1;
+            let encoded = certificate.der();
+            let (_, parsed) =
+                X509Certificate::from_der(&encoded).map_err(|_| ChainError::CannotSign)?;
+            if !may_sign(&parsed) {
+                return Err(ChainError::CannotSign);
+            }
+        }
+        // Several certificates of one authority, such as an expired one and its successor, can have the same anchor.
+        self.anchors
+            .iter()
+            .zip(&self.limits)
+            .filter(|(anchor, _)| *anchor == path.anchor())
+            .map(|(_, limits)| limits.check(intermediates, now, purpose))
+            .reduce(Result::or)
+            .unwrap_or(Err(ChainError::CannotSign))
     }
 }
 
@@ -105,10 +255,12 @@ fn may_sign(certificate: &X509Certificate<'_>) -> bool {
     is_ca && may_sign
 }
 
-/// Converts webpki's error as rustls does, because the alert and the text of the error depend on it.
+/// Converts webpki's error. The alert and the text of the error depend on the result.
 fn library_error(error: webpki::Error) -> Error {
     use webpki::Error as Reason;
     let error = match error {
+        Reason::EndEntityUsedAsCa => return ChainError::NotAuthorized.into(),
+        Reason::PathLenConstraintViolated => return ChainError::TooManyIntermediates.into(),
         Reason::BadDer | Reason::BadDerTime | Reason::TrailingData(_) => {
             CertificateError::BadEncoding
         }

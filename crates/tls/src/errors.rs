@@ -115,7 +115,7 @@ fn of_names(expected: &ServerName<'_>, presented: &[String]) -> String {
 }
 
 /// Formats a time given in seconds since 1970.
-fn date(secs: u64) -> String {
+pub(crate) fn date(secs: u64) -> String {
     let time = i64::try_from(secs).ok().and_then(|secs| jiff::Timestamp::from_second(secs).ok());
     time.map_or_else(|| format!("{secs} s since 1970"), |time| time.to_string())
 }

@@ -4,8 +4,8 @@
 //! connection. However, the callbacks run in the connection's task. They therefore store the facts in a task-local
 //! value, which exists for the duration of the handshake.
 //!
-//! A check of this crate that refuses a certificate calls [`refuse`]. The other side then receives the alert
-//! `bad_certificate`, as it would from Go, and the reason is stored for this side's error.
+//! A check of this crate that refuses a certificate calls [`refuse`] or [`refuse_as`]. The other side then receives the
+//! alert that Go would send, usually `bad_certificate`, and the reason is stored for this side's error.
 
 use std::cell::RefCell;
 use std::io;
@@ -61,7 +61,15 @@ pub(crate) fn note(notes: impl FnOnce(&mut Observed)) {
 
 /// Stores the reason for refusing a certificate, and returns the error for the library.
 pub(crate) fn refuse(reason: impl std::error::Error + Send + Sync + 'static) -> Error {
-    note(|observed| observed.refusal = Some(OtherError(Arc::new(reason))));
     // For this error, the library sends the alert `bad_certificate`.
-    CertificateError::NotValidForName.into()
+    refuse_as(CertificateError::NotValidForName, reason)
+}
+
+/// Stores the reason for refusing a certificate, and returns this error for the library, which determines the alert.
+pub(crate) fn refuse_as(
+    error: CertificateError,
+    reason: impl std::error::Error + Send + Sync + 'static,
+) -> Error {
+    note(|observed| observed.refusal = Some(OtherError(Arc::new(reason))));
+    error.into()
 }

@@ -1,12 +1,21 @@
 //! Tests which certificate chains each side accepts. The rules are those of Go's crypto/x509.
 
+use std::time::SystemTime;
+
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
 
-use super::{Files, Said, acceptor, handshake};
-use crate::{Acceptor, ClientCheck, Connector, ConnectorSettings, Pair, ServerCheck, Trust};
+use rustls::CertificateError;
+use rustls::pki_types::UnixTime;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::{DAY, Files, Said, acceptor, handshake};
+use crate::chain::{Anchors, Purpose};
+use crate::{
+    Acceptor, ClientCheck, Connector, ConnectorSettings, Pair, Protocols, ServerCheck, Trust,
+};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -159,4 +168,151 @@ async fn a_trusted_ca_whose_key_usage_lacks_certificate_signing_signs_no_certifi
     assert_eq!(refusal(&[&ca.pem()], &leaf(&ca, |_| {})).await, UNKNOWN_AUTHORITY);
     let unlimited = root(|params| params.key_usages = vec![]);
     assert!(is_accepted(&[&unlimited.pem()], &leaf(&unlimited, |_| {})).await);
+}
+
+#[tokio::test]
+async fn an_expired_trusted_ca_signs_no_certificate() {
+    let now = SystemTime::now();
+    let old = root(|params| params.not_after = (now - DAY).into());
+    let reason = refusal(&[&old.pem()], &leaf(&old, |_| {})).await;
+    let text = "x509: certificate has expired or is not yet valid: current time ";
+    assert!(reason.starts_with(text) && reason.contains(" is after "), "{reason}");
+    assert!(reason.ends_with("(trusted CA \"CN=root CA\")"), "{reason}");
+    let early = root(|params| params.not_before = (now + DAY).into());
+    let reason = refusal(&[&early.pem()], &leaf(&early, |_| {})).await;
+    assert!(reason.starts_with(text) && reason.contains(" is before "), "{reason}");
+    let middle = intermediate(&old, |_| {});
+    assert!(!is_accepted(&[&old.pem()], &leaf(&middle, |_| {}).through(&middle)).await);
+    assert!(is_accepted(&[&old.pem(), &middle.pem()], &leaf(&middle, |_| {})).await);
+}
+
+#[tokio::test]
+async fn an_expired_ca_does_not_affect_chains_to_its_successor() {
+    let now = SystemTime::now();
+    let old = root(|params| params.not_after = (now - DAY).into());
+    let new = root(|_| {});
+    for trusted in [[old.pem(), new.pem()], [new.pem(), old.pem()]] {
+        let trusted = trusted.each_ref().map(String::as_str);
+        assert!(is_accepted(&trusted, &leaf(&new, |_| {})).await);
+        assert!(!is_accepted(&trusted, &leaf(&old, |_| {})).await);
+    }
+    // The renewed CA keeps the key of the old one.
+    let key = KeyPair::from_pem(&old.key().serialize_pem()).unwrap();
+    let renewed = Authority::self_signed(ca_params("root CA", |_| {}), key).unwrap();
+    for trusted in [[old.pem(), renewed.pem()], [renewed.pem(), old.pem()]] {
+        let trusted = trusted.each_ref().map(String::as_str);
+        assert!(is_accepted(&trusted, &leaf(&old, |_| {})).await);
+    }
+}
+
+#[tokio::test]
+async fn expired_certificates_below_the_trusted_ca_are_refused() {
+    let (now, ca) = (SystemTime::now(), root(|_| {}));
+    let trusted: &[&str] = &[&ca.pem()];
+    let text = "x509: certificate has expired or is not yet valid: ";
+    let expire = |params: &mut CertificateParams| params.not_after = (now - DAY).into();
+    let reason = refusal(trusted, &leaf(&ca, expire)).await;
+    assert!(reason.starts_with(text) && !reason.contains("trusted CA"), "{reason}");
+    assert!(refusal(trusted, &self_signed(expire).1).await.starts_with(text));
+    let middle = intermediate(&ca, expire);
+    let reason = refusal(trusted, &leaf(&middle, |_| {}).through(&middle)).await;
+    assert!(reason.starts_with(text), "{reason}");
+    // Another certificate of the intermediate authority is still valid.
+    let key = KeyPair::from_pem(&middle.key().serialize_pem()).unwrap();
+    let renewed = Authority::signed_by(ca_params("intermediate CA", |_| {}), key, &ca).unwrap();
+    let chain = leaf(&middle, |_| {}).through(&middle).through(&renewed);
+    assert!(is_accepted(trusted, &chain).await);
+}
+
+#[tokio::test]
+async fn only_ca_certificates_that_may_sign_certificates_are_accepted_as_intermediates() {
+    let ca = root(|_| {});
+    for (change, reason) in [
+        (
+            (|params| params.is_ca = IsCa::NoCa) as fn(&mut CertificateParams),
+            "x509: certificate is not authorized to sign other certificates",
+        ),
+        (
+            |params| params.is_ca = IsCa::ExplicitNoCa,
+            "x509: certificate is not authorized to sign other certificates",
+        ),
+        (
+            |params| params.key_usages = vec![KeyUsagePurpose::DigitalSignature],
+            "x509: invalid signature: parent certificate cannot sign this kind of certificate",
+        ),
+    ] {
+        let middle = intermediate(&ca, change);
+        let chain = leaf(&middle, |_| {}).through(&middle);
+        assert_eq!(refusal(&[&ca.pem()], &chain).await, reason);
+    }
+    let middle = intermediate(&ca, |params| params.key_usages = vec![]);
+    assert!(is_accepted(&[&ca.pem()], &leaf(&middle, |_| {}).through(&middle)).await);
+}
+
+#[tokio::test]
+async fn the_path_length_limits_of_all_authorities_are_respected() {
+    let limit = |params: &mut CertificateParams| {
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    };
+    let text = "x509: too many intermediates for path length constraint";
+    let ca = root(limit);
+    assert!(is_accepted(&[&ca.pem()], &leaf(&ca, |_| {})).await);
+    let middle = intermediate(&ca, |_| {});
+    let chain = leaf(&middle, |_| {}).through(&middle);
+    assert_eq!(refusal(&[&ca.pem()], &chain).await, text);
+    let ca = root(|params| params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1)));
+    let middle = intermediate(&ca, limit);
+    assert!(is_accepted(&[&ca.pem()], &leaf(&middle, |_| {}).through(&middle)).await);
+    let last =
+        Authority::signed_by(ca_params("last CA", |_| {}), KeyPair::generate().unwrap(), &middle);
+    let last = last.unwrap();
+    let chain = leaf(&last, |_| {}).through(&last).through(&middle);
+    assert_eq!(refusal(&[&ca.pem()], &chain).await, text);
+}
+
+#[tokio::test]
+async fn each_certificate_of_a_chain_must_permit_the_purpose() {
+    let only = |usage: ExtendedKeyUsagePurpose| {
+        move |params: &mut CertificateParams| params.extended_key_usages = vec![usage.clone()]
+    };
+    let ca = root(|_| {});
+    for (usage, expected) in [
+        (ExtendedKeyUsagePurpose::ServerAuth, [true, false]),
+        (ExtendedKeyUsagePurpose::ClientAuth, [false, true]),
+        (ExtendedKeyUsagePurpose::CodeSigning, [false, false]),
+    ] {
+        let limited = root(only(usage.clone()));
+        let middle = intermediate(&ca, only(usage.clone()));
+        let (pinned, chain) = self_signed(only(usage.clone()));
+        for (trusted, chain) in [
+            (&ca, leaf(&ca, only(usage.clone()))),
+            (&ca, leaf(&middle, |_| {}).through(&middle)),
+            (&limited, leaf(&limited, |_| {})),
+            (&pinned, chain),
+        ] {
+            let outcome = present(&[&trusted.pem()], &chain).await;
+            assert_eq!(outcome.each_ref().map(Result::is_ok), expected, "{usage:?}");
+            if let Err(reason) = &outcome[0] {
+                assert!(reason.ends_with("specifies an incompatible key usage"), "{reason}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_validity_of_a_trusted_ca_is_checked_at_the_time_of_the_handshake() {
+    let now = SystemTime::now();
+    let ca = root(|params| params.not_after = (now + DAY).into());
+    let certificate = leaf_params(|_| {}).signed_by(&KeyPair::generate().unwrap(), &ca).unwrap();
+    let mut anchors = Anchors::default();
+    anchors.add(ca.der(), &X509Certificate::from_der(ca.der()).unwrap().1);
+    let verify = |time: SystemTime| {
+        let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let time = UnixTime::since_unix_epoch(since_epoch);
+        let provider = Protocols::default().provider().unwrap();
+        let algorithms = provider.signature_verification_algorithms.all;
+        anchors.verify(certificate.der(), &[], time, Purpose::Client, algorithms)
+    };
+    assert_eq!(verify(now), Ok(()));
+    assert_eq!(verify(now + DAY * 2), Err(CertificateError::Expired.into()));
 }
