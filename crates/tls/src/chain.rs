@@ -23,11 +23,23 @@ use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use rustls::{CertificateError, Error, OtherError};
-use webpki::{EndEntityCert, KeyUsage, VerifiedPath, anchor_from_trusted_cert};
+use webpki::{
+    EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeId, KeyPurposeIdIter, KeyUsage,
+    RequiredEkuNotFoundContext, VerifiedPath, anchor_from_trusted_cert,
+};
 use x509_parser::prelude::{ASN1Time, ExtendedKeyUsage, FromDer, X509Certificate, X509Version};
 
 use crate::errors::date;
 use crate::observed::refuse_as;
+
+/// The object identifier 1.3.6.1.5.5.7.3.1.
+const SERVER_AUTH: KeyPurposeId<'static> = KeyPurposeId::new(&[0x2b, 6, 1, 5, 5, 7, 3, 1]);
+
+/// The object identifier 1.3.6.1.5.5.7.3.2.
+const CLIENT_AUTH: KeyPurposeId<'static> = KeyPurposeId::new(&[0x2b, 6, 1, 5, 5, 7, 3, 2]);
+
+/// The object identifier 2.5.29.37.0.
+const ANY_PURPOSE: KeyPurposeId<'static> = KeyPurposeId::new(&[0x55, 0x1d, 0x25, 0]);
 
 /// The use of a certificate in a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +57,38 @@ impl Purpose {
         }
     }
 
+    const fn id(self) -> KeyPurposeId<'static> {
+        match self {
+            Self::Server => SERVER_AUTH,
+            Self::Client => CLIENT_AUTH,
+        }
+    }
+
     const fn key_usage(self) -> KeyUsage {
         match self {
             Self::Server => KeyUsage::server_auth(),
             Self::Client => KeyUsage::client_auth(),
         }
+    }
+}
+
+impl ExtendedKeyUsageValidator for Purpose {
+    /// Like webpki's own check, but "any" permits every purpose.
+    fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
+        let mut is_limited = false;
+        for id in purposes {
+            let id = id?;
+            if id == self.id() || id == ANY_PURPOSE {
+                return Ok(());
+            }
+            is_limited = true;
+        }
+        if !is_limited {
+            return Ok(());
+        }
+        let (required, present) = (self.key_usage(), Vec::new());
+        let context = RequiredEkuNotFoundContext { required, present };
+        Err(webpki::Error::RequiredEkuNotFoundContext(context))
     }
 }
 
@@ -201,7 +240,7 @@ impl Anchors {
             &self.anchors,
             intermediates,
             now,
-            purpose.key_usage(),
+            purpose,
             None,
             Some(&check),
         );

@@ -316,3 +316,22 @@ fn the_validity_of_a_trusted_ca_is_checked_at_the_time_of_the_handshake() {
     assert_eq!(verify(now), Ok(()));
     assert_eq!(verify(now + DAY * 2), Err(CertificateError::Expired.into()));
 }
+
+#[tokio::test]
+async fn any_extended_key_usage_permits_every_purpose() {
+    let any = |params: &mut CertificateParams| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::Any];
+    };
+    let ca = root(any);
+    let middle = intermediate(&ca, any);
+    let (pinned, pinned_chain) = self_signed(any);
+    assert!(is_accepted(&[&ca.pem()], &leaf(&ca, any)).await);
+    assert!(is_accepted(&[&ca.pem()], &leaf(&middle, any).through(&middle)).await);
+    assert!(is_accepted(&[&pinned.pem()], &pinned_chain).await);
+    let also_any = |params: &mut CertificateParams| {
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::CodeSigning, ExtendedKeyUsagePurpose::Any];
+    };
+    assert!(is_accepted(&[&ca.pem()], &leaf(&ca, also_any)).await);
+    assert!(!is_accepted(&[&ca.pem()], &leaf(&root(any), any)).await);
+}
