@@ -29,6 +29,7 @@ use webpki::{
 };
 use x509_parser::prelude::{ASN1Time, ExtendedKeyUsage, FromDer, X509Certificate, X509Version};
 
+use crate::end_entity::EndEntity;
 use crate::errors::date;
 use crate::observed::refuse_as;
 
@@ -209,7 +210,8 @@ impl Anchors {
     pub(crate) fn add(&mut self, certificate: &CertificateDer<'_>, parsed: &X509Certificate<'_>) {
         if may_sign(parsed)
             && let Some(limits) = Limits::of(parsed)
-            && let Ok(anchor) = anchor_from_trusted_cert(certificate)
+            // webpki does not read certificates of version 2.
+            && let Ok(anchor) = anchor_from_trusted_cert(EndEntity::new(certificate).form())
         {
             self.anchors.push(anchor.to_owned());
             self.limits.push(limits);
@@ -220,13 +222,16 @@ impl Anchors {
     /// purpose.
     pub(crate) fn verify(
         &self,
-        end_entity: &CertificateDer<'_>,
+        end_entity: &EndEntity<'_>,
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
         purpose: Purpose,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
     ) -> Result<(), Error> {
-        let end_entity = EndEntityCert::try_from(end_entity).map_err(library_error)?;
+        let algorithms = end_entity.algorithms(algorithms);
+        let algorithms: Vec<&dyn SignatureVerificationAlgorithm> =
+            algorithms.iter().map(|algorithm| algorithm as _).collect();
+        let end_entity = EndEntityCert::try_from(end_entity.form()).map_err(library_error)?;
         let refusal = OnceCell::new();
         let check = |path: &VerifiedPath<'_>| {
             self.check(path, now, purpose).map_err(|reason| {
@@ -236,7 +241,7 @@ impl Anchors {
             })
         };
         let verified = end_entity.verify_for_usage(
-            algorithms,
+            &algorithms,
             &self.anchors,
             intermediates,
             now,

@@ -20,6 +20,7 @@ mod authorities;
 mod chain;
 mod channel;
 mod connect;
+mod end_entity;
 mod errors;
 mod expiry;
 mod facts;

@@ -12,6 +12,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
+use crate::end_entity::EndEntity;
+
 /// The reason why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum MaterialError {
@@ -82,12 +84,18 @@ pub(crate) fn certified_key(
     let chain = certificates(cert)?;
     let secret = PrivateKeyDer::from_pem_slice(&read(key)?)
         .map_err(|_| content(key, "tls: failed to find a private key in PEM data"))?;
-    CertifiedKey::from_der(chain, secret, provider).map_err(|error| MaterialError::Pair {
-        cert: cert.to_owned(),
-        key: key.to_owned(),
-        reason: match error {
-            Error::InconsistentKeys(_) => "private key does not match public key".to_owned(),
-            other => other.to_string(),
-        },
-    })
+    // rustls compares the key with the certificate, which it cannot read in every form.
+    let readable = EndEntity::new(&chain[0]).form().clone().into_owned();
+    let mut pair = CertifiedKey::from_der(vec![readable], secret, provider).map_err(|error| {
+        MaterialError::Pair {
+            cert: cert.to_owned(),
+            key: key.to_owned(),
+            reason: match error {
+                Error::InconsistentKeys(_) => "private key does not match public key".to_owned(),
+                other => other.to_string(),
+            },
+        }
+    })?;
+    pair.cert = chain;
+    Ok(pair)
 }

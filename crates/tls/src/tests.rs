@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use crate::*;
 
 mod chains;
+mod end_entities;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -6,8 +6,11 @@
 //! certificates must not be revoked.
 //!
 //! A certificate that is itself trusted needs no chain, whether or not it belongs to an authority. Go accepts members'
-//! self-signed certificates for this reason. The library alone would refuse them, because they are CA certificates used
-//! by a server.
+//! self-signed certificates for this reason.
+//!
+//! # Not here
+//!
+//! The rules for chains (`chain`), and certificates that rustls does not read in their original form (`end_entity`).
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
@@ -22,6 +25,7 @@ use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 use crate::authorities::Authorities;
 use crate::chain::Purpose;
+use crate::end_entity::EndEntity;
 use crate::names::{Allowed, Names};
 use crate::observed::{note, refuse};
 use crate::revocation::Revocations;
@@ -84,7 +88,14 @@ impl ClientCertVerifier for ClientVerifier {
             check_alone(end_entity, now, Purpose::Client)?;
         } else {
             let algorithms = self.algorithms.all;
-            trusted.anchors.verify(end_entity, intermediates, now, Purpose::Client, algorithms)?;
+            let certificate = EndEntity::new(end_entity);
+            trusted.anchors.verify(
+                &certificate,
+                intermediates,
+                now,
+                Purpose::Client,
+                algorithms,
+            )?;
         }
         if !self.allowed.allows(end_entity) {
             return Err(refuse(NotAllowed));
@@ -102,7 +113,7 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, signed, &self.algorithms)
+        verify_tls12_signature(message, EndEntity::new(cert).form(), signed, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -111,7 +122,7 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signed, &self.algorithms)
+        verify_tls13_signature(message, EndEntity::new(cert).form(), signed, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -150,13 +161,14 @@ impl ServerCertVerifier for ServerVerifier {
     ) -> Result<ServerCertVerified, Error> {
         if let Some(authorities) = &self.authorities {
             let trusted = authorities.trusted().map_err(refuse)?;
+            let certificate = EndEntity::new(end_entity);
             if trusted.has(end_entity) {
                 check_alone(end_entity, now, Purpose::Server)?;
             } else {
                 let (anchors, algorithms) = (&trusted.anchors, self.algorithms.all);
-                anchors.verify(end_entity, intermediates, now, Purpose::Server, algorithms)?;
+                anchors.verify(&certificate, intermediates, now, Purpose::Server, algorithms)?;
             }
-            verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+            verify_server_name(&ParsedCertificate::try_from(certificate.form())?, server_name)?;
         }
         // Skipping the verification does not skip the check of allowed names.
         if !self.allowed.allows(end_entity) {
@@ -171,7 +183,7 @@ impl ServerCertVerifier for ServerVerifier {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, signed, &self.algorithms)
+        verify_tls12_signature(message, EndEntity::new(cert).form(), signed, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -180,7 +192,7 @@ impl ServerCertVerifier for ServerVerifier {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signed, &self.algorithms)
+        verify_tls13_signature(message, EndEntity::new(cert).form(), signed, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

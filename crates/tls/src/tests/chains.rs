@@ -7,29 +7,38 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
 
-use rustls::CertificateError;
-use rustls::pki_types::UnixTime;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::{CertificateError, Error};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{DAY, Files, Said, acceptor, handshake};
 use crate::chain::{Anchors, Purpose};
+use crate::end_entity::EndEntity;
 use crate::{
     Acceptor, ClientCheck, Connector, ConnectorSettings, Pair, Protocols, ServerCheck, Trust,
 };
 
-type Authority = CertifiedIssuer<'static, KeyPair>;
+pub(super) type Authority = CertifiedIssuer<'static, KeyPair>;
 
 /// A certificate chain and the key of its first certificate, both in PEM.
-struct Chain {
-    pem: String,
-    key: String,
+pub(super) struct Chain {
+    pub(super) pem: String,
+    pub(super) key: String,
 }
 
 impl Chain {
     /// Adds an intermediate certificate.
-    fn through(mut self, intermediate: &Authority) -> Self {
+    pub(super) fn through(mut self, intermediate: &Authority) -> Self {
         self.pem += &intermediate.pem();
         self
+    }
+
+    /// Writes the chain and the key to files.
+    pub(super) fn write(&self, files: &Files) -> Pair {
+        let pair = Pair::new(files.path("chain.pem"), files.path("chain.key"));
+        std::fs::write(&pair.cert, &self.pem).unwrap();
+        std::fs::write(&pair.key, &self.key).unwrap();
+        pair
     }
 }
 
@@ -48,17 +57,20 @@ fn ca_params(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Certifi
     params
 }
 
-fn root(change: impl FnOnce(&mut CertificateParams)) -> Authority {
+pub(super) fn root(change: impl FnOnce(&mut CertificateParams)) -> Authority {
     let params = ca_params("root CA", change);
     Authority::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-fn intermediate(by: &Authority, change: impl FnOnce(&mut CertificateParams)) -> Authority {
+pub(super) fn intermediate(
+    by: &Authority,
+    change: impl FnOnce(&mut CertificateParams),
+) -> Authority {
     let params = ca_params("intermediate CA", change);
     Authority::signed_by(params, KeyPair::generate().unwrap(), by).unwrap()
 }
 
-fn leaf_params(change: impl FnOnce(&mut CertificateParams)) -> CertificateParams {
+pub(super) fn leaf_params(change: impl FnOnce(&mut CertificateParams)) -> CertificateParams {
     let mut params = params("root");
     params.subject_alt_names =
         CertificateParams::new(["localhost".to_owned()]).unwrap().subject_alt_names;
@@ -69,14 +81,14 @@ fn leaf_params(change: impl FnOnce(&mut CertificateParams)) -> CertificateParams
 }
 
 /// Returns a certificate for servers and clients, with its key.
-fn leaf(by: &Authority, change: impl FnOnce(&mut CertificateParams)) -> Chain {
+pub(super) fn leaf(by: &Authority, change: impl FnOnce(&mut CertificateParams)) -> Chain {
     let key = KeyPair::generate().unwrap();
     let certificate = leaf_params(change).signed_by(&key, by).unwrap();
     Chain { pem: certificate.pem(), key: key.serialize_pem() }
 }
 
 /// Returns a self-signed certificate for servers and clients.
-fn self_signed(change: impl FnOnce(&mut CertificateParams)) -> (Authority, Chain) {
+pub(super) fn self_signed(change: impl FnOnce(&mut CertificateParams)) -> (Authority, Chain) {
     let key = KeyPair::generate().unwrap();
     let key_pem = key.serialize_pem();
     let certificate = Authority::self_signed(leaf_params(change), key).unwrap();
@@ -86,11 +98,9 @@ fn self_signed(change: impl FnOnce(&mut CertificateParams)) -> (Authority, Chain
 
 /// Presents a chain as a server and then as a client, to a side that trusts the certificates in `trusted`. Returns the
 /// error that the connecting side receives.
-async fn present(trusted: &[&str], chain: &Chain) -> [Result<(), String>; 2] {
+pub(super) async fn present(trusted: &[&str], chain: &Chain) -> [Result<(), String>; 2] {
     let files = Files::new();
-    let pair = Pair::new(files.path("chain.pem"), files.path("chain.key"));
-    std::fs::write(&pair.cert, &chain.pem).unwrap();
-    std::fs::write(&pair.key, &chain.key).unwrap();
+    let pair = chain.write(&files);
     std::fs::write(files.path("trusted.pem"), trusted.concat()).unwrap();
     let trust = Trust::File(files.path("trusted.pem"));
     let check = ServerCheck::Verify(trust.clone());
@@ -108,14 +118,14 @@ async fn present(trusted: &[&str], chain: &Chain) -> [Result<(), String>; 2] {
     })
 }
 
-async fn is_accepted(trusted: &[&str], chain: &Chain) -> bool {
+pub(super) async fn is_accepted(trusted: &[&str], chain: &Chain) -> bool {
     let [as_server, as_client] = present(trusted, chain).await;
     assert_eq!(as_server.is_ok(), as_client.is_ok(), "{as_server:?} {as_client:?}");
     as_server.is_ok()
 }
 
 /// Presents a chain that both sides must refuse. Returns the reason of the connecting side.
-async fn refusal(trusted: &[&str], chain: &Chain) -> String {
+pub(super) async fn refusal(trusted: &[&str], chain: &Chain) -> String {
     let [as_server, as_client] = present(trusted, chain).await;
     as_client.unwrap_err();
     let reason = as_server.unwrap_err();
@@ -123,7 +133,7 @@ async fn refusal(trusted: &[&str], chain: &Chain) -> String {
     reason.strip_prefix(prefix).unwrap_or_else(|| panic!("{reason}")).to_owned()
 }
 
-const UNKNOWN_AUTHORITY: &str = "x509: certificate signed by unknown authority";
+pub(super) const UNKNOWN_AUTHORITY: &str = "x509: certificate signed by unknown authority";
 
 #[tokio::test]
 async fn a_chain_must_lead_to_a_trusted_ca() {
@@ -299,20 +309,27 @@ async fn each_certificate_of_a_chain_must_permit_the_purpose() {
     }
 }
 
+/// Verifies a client's certificate at this time, without a handshake.
+pub(super) fn verify_client(
+    ca: &Authority,
+    certificate: &CertificateDer<'_>,
+    time: SystemTime,
+) -> Result<(), Error> {
+    let mut anchors = Anchors::default();
+    anchors.add(ca.der(), &X509Certificate::from_der(ca.der()).unwrap().1);
+    let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let time = UnixTime::since_unix_epoch(since_epoch);
+    let provider = Protocols::default().provider().unwrap();
+    let algorithms = provider.signature_verification_algorithms.all;
+    anchors.verify(&EndEntity::new(certificate), &[], time, Purpose::Client, algorithms)
+}
+
 #[test]
 fn the_validity_of_a_trusted_ca_is_checked_at_the_time_of_the_handshake() {
     let now = SystemTime::now();
     let ca = root(|params| params.not_after = (now + DAY).into());
     let certificate = leaf_params(|_| {}).signed_by(&KeyPair::generate().unwrap(), &ca).unwrap();
-    let mut anchors = Anchors::default();
-    anchors.add(ca.der(), &X509Certificate::from_der(ca.der()).unwrap().1);
-    let verify = |time: SystemTime| {
-        let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        let time = UnixTime::since_unix_epoch(since_epoch);
-        let provider = Protocols::default().provider().unwrap();
-        let algorithms = provider.signature_verification_algorithms.all;
-        anchors.verify(certificate.der(), &[], time, Purpose::Client, algorithms)
-    };
+    let verify = |time| verify_client(&ca, certificate.der(), time);
     assert_eq!(verify(now), Ok(()));
     assert_eq!(verify(now + DAY * 2), Err(CertificateError::Expired.into()));
 }
