@@ -4,7 +4,8 @@ use std::time::SystemTime;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+    ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, KeyPair, KeyUsagePurpose, NameConstraints,
+    SanType,
 };
 
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -351,4 +352,39 @@ async fn any_extended_key_usage_permits_every_purpose() {
     };
     assert!(is_accepted(&[&ca.pem()], &leaf(&ca, also_any)).await);
     assert!(!is_accepted(&[&ca.pem()], &leaf(&root(any), any)).await);
+}
+
+#[tokio::test]
+async fn a_chain_has_at_most_six_intermediate_certificates() {
+    let ca = root(|_| {});
+    let mut authorities = vec![intermediate(&ca, |_| {})];
+    for _ in 1..7 {
+        authorities.push(intermediate(&authorities[authorities.len() - 1], |_| {}));
+    }
+    for (intermediates, is_valid) in [(6, true), (7, false)] {
+        let chain = leaf(&authorities[intermediates - 1], |_| {});
+        let chain = authorities[..intermediates].iter().rev().fold(chain, Chain::through);
+        assert_eq!(is_accepted(&[&ca.pem()], &chain).await, is_valid, "{intermediates}");
+    }
+}
+
+#[tokio::test]
+async fn names_with_unsupported_constraints_are_refused() {
+    let email = "a@localhost".to_owned();
+    let directory = GeneralSubtree::DirectoryName(params("root").distinguished_name);
+    for (subtree, is_valid, is_valid_with_email) in [
+        (GeneralSubtree::DnsName("localhost".to_owned()), true, true),
+        (GeneralSubtree::Rfc822Name("localhost".to_owned()), true, false),
+        (directory, false, false),
+    ] {
+        let permitted_subtrees = vec![subtree];
+        let constraints = NameConstraints { permitted_subtrees, excluded_subtrees: vec![] };
+        let ca = root(|params| params.name_constraints = Some(constraints));
+        assert_eq!(is_accepted(&[&ca.pem()], &leaf(&ca, |_| {})).await, is_valid);
+        let with_email = leaf(&ca, |params| {
+            let name = SanType::Rfc822Name(email.as_str().try_into().unwrap());
+            params.subject_alt_names.push(name);
+        });
+        assert_eq!(is_accepted(&[&ca.pem()], &with_email).await, is_valid_with_email);
+    }
 }

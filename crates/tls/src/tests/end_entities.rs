@@ -346,3 +346,24 @@ async fn names_and_revocation_of_certificates_of_older_versions_are_checked() {
         assert!(client.is_none_or(|client| &*client.common_name == "root"));
     }
 }
+
+#[test]
+fn changed_and_incomplete_certificates_are_refused() {
+    let (ca, key, now) = (root(|_| {}), KeyPair::generate().unwrap(), SystemTime::now());
+    let is_valid = |bytes: &[u8]| verify_client(&ca, &CertificateDer::from(bytes), now).is_ok();
+    let of_ca = leaf_params(make_ca).signed_by(&key, &ca).unwrap().der().to_vec();
+    let [first, second] =
+        [VERSION_1, VERSION_2].map(|older| encode_older(&ca, &older, leaf_params(|_| {}), &key));
+    for encoded in [of_ca, first, second] {
+        assert!(is_valid(&encoded));
+        for at in 0..encoded.len() {
+            assert!(!is_valid(&encoded[..at]), "{at}");
+            for bit in 0..8 {
+                let mut changed = encoded.clone();
+                changed[at] ^= 1 << bit;
+                assert!(!is_valid(&changed), "bit {bit} of byte {at}");
+            }
+        }
+        assert!(!is_valid(&[encoded.as_slice(), &[0]].concat()));
+    }
+}
