@@ -58,7 +58,8 @@ DATA-DIR=WAL-DIR. The directories are not modified. No member may be running on 
 
 Among the sound directories, the one with the most up-to-date log is chosen, and its log is applied to the end. With
 sound directories of a majority of the voters, the result contains every acknowledged write. Otherwise writes may be
-missing, and --accept-data-loss is required.
+missing, and --accept-data-loss is required. A directory that was restored from a snapshot does not count, unless the
+chosen directory was restored from the same snapshot.
 
 The plan is printed first: each directory, and the entries that are kept, carried over, left out and dropped. With
 --yes, one member of the new cluster is then created, as with `snapshot restore`. Run the command once for each new
@@ -184,6 +185,7 @@ fn choose(
 
 /// Returns the directories as the plan shows them.
 fn directories(sources: &[Source], chosen: Option<usize>) -> Vec<Directory> {
+    let chosen_origin = chosen.map(|chosen| &sources[chosen].origin);
     let directory = |(at, source): (usize, &Source)| {
         let log = Some(&source.outline).filter(|_| source.is_log_whole);
         Directory {
@@ -196,6 +198,7 @@ fn directories(sources: &[Source], chosen: Option<usize>) -> Vec<Directory> {
             revision: source.image.as_ref().and_then(|image| image.revision),
             damage: source.damage.clone(),
             is_removed: source.is_removed,
+            uncounted: chosen_origin.and_then(|chosen| source.origin.difference(chosen)),
             is_chosen: chosen == Some(at),
         }
     };
@@ -216,7 +219,7 @@ fn plan(
         incoming: conf_state.voters.into_iter().collect(),
         outgoing: source.outline.outgoing_voters().into_iter().collect(),
     };
-    let at_hand = choice::voters_at_hand(&candidates(sources), &voters);
+    let at_hand = choice::voters_at_hand(&candidates(sources), &source.origin, &voters);
     let (_, last) = source.outline.last();
     let (mut others, mut contradictions) = (Vec::new(), Vec::new());
     for (at, other) in sources.iter().enumerate().filter(|(at, _)| *at != chosen) {
@@ -256,7 +259,8 @@ fn plan(
         let described = described(disk, other, first, other_last)?;
         others.push((at, Other::Lacking { indexes: first..=other_last, described }));
     }
-    let sound = sources.iter().filter(|other| other.is_sound());
+    let shares_origin = |other: &&Source| other.origin.difference(&source.origin).is_none();
+    let sound = sources.iter().filter(|other| other.is_sound()).filter(shares_origin);
     let committed = sound.map(Source::committed).max().unwrap_or_default().min(last);
     let founders = member.founders();
     Ok(Plan {

@@ -7,6 +7,10 @@
 //! contains all acknowledged entries. The highest commit index is no substitute, because the commit index on disk lags
 //! behind.
 //!
+//! A directory that was restored from a snapshot is an exception. It has its member's id, but it lacks the entries that
+//! the member had acknowledged before. Such a directory does not count as a voter, unless the chosen directory comes
+//! from the same restore.
+//!
 //! # Not here
 //!
 //! The criteria for a sound directory (see `source`), and the determination of the voters (see `replay`).
@@ -19,6 +23,34 @@ use quorate_raft::quorum::VoteResult;
 
 use crate::failure::RecoveryError;
 
+/// The origin of a directory's state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// Mark of the restore that created the state, or `None` if the state was never restored.
+    pub(super) restore_mark: Option<String>,
+    /// Whether the member has received no entries since the directory was restored.
+    pub(super) is_unused: bool,
+}
+
+impl Origin {
+    /// Returns the reason why the directory's log may lack entries that its member has acknowledged to the cluster of
+    /// the chosen directory.
+    pub(super) fn difference(&self, chosen: &Self) -> Option<&'static str> {
+        if self.restore_mark != chosen.restore_mark {
+            return Some(match self.restore_mark {
+                Some(_) => {
+                    "restored from a snapshot from which the chosen directory was not restored"
+                }
+                None => {
+                    "not restored from the snapshot from which the chosen directory was restored"
+                }
+            });
+        }
+        (self.is_unused && !chosen.is_unused)
+            .then_some("restored from a snapshot, and not used since, unlike the chosen directory")
+    }
+}
+
 /// Properties of a directory that matter for the choice.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidate {
@@ -28,6 +60,7 @@ pub(super) struct Candidate {
     /// Cluster id, if the log contains it.
     pub(super) cluster: Option<u64>,
     pub(super) is_sound: bool,
+    pub(super) origin: Origin,
     /// Term and index of the last log entry.
     pub(super) last: (u64, u64),
     /// Applied index of the backend file.
@@ -67,10 +100,18 @@ pub(super) fn furthest(candidates: &[Candidate]) -> Option<usize> {
 }
 
 /// Returns the voters for which one of the candidates has a sound log. An empty log does not count, because its member
-/// may be new or may have been wiped.
-pub(super) fn voters_at_hand(candidates: &[Candidate], voters: &JointConfig) -> BTreeSet<u64> {
-    let sound = candidates.iter().filter(|candidate| candidate.is_sound && candidate.last.1 > 0);
-    sound.filter_map(|candidate| candidate.member).filter(|id| voters.contains(*id)).collect()
+/// may be new or may have been wiped. A state of a different origin than the chosen one does not count either.
+pub(super) fn voters_at_hand(
+    candidates: &[Candidate],
+    chosen: &Origin,
+    voters: &JointConfig,
+) -> BTreeSet<u64> {
+    let counts = |candidate: &&Candidate| {
+        let has_all_acknowledged = candidate.origin.difference(chosen).is_none();
+        candidate.is_sound && candidate.last.1 > 0 && has_all_acknowledged
+    };
+    let members = candidates.iter().filter(counts).filter_map(|candidate| candidate.member);
+    members.filter(|id| voters.contains(*id)).collect()
 }
 
 /// Returns whether the voters `at_hand` are a majority of the voters. In a joint configuration, they must be a majority
@@ -91,6 +132,7 @@ mod tests {
             member: Some(member),
             cluster: Some(7),
             is_sound: true,
+            origin: Origin::default(),
             last: (term, index),
             applied: 0,
         }
@@ -145,7 +187,7 @@ mod tests {
             ),
             (vec![sound(1, 1, 1)], &joint(&[], &[]), false),
         ] {
-            let at_hand = voters_at_hand(&candidates, voters);
+            let at_hand = voters_at_hand(&candidates, &Origin::default(), voters);
             assert_eq!(are_majority(&at_hand, voters), expected, "{candidates:?} of {voters}");
         }
     }

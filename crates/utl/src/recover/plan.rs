@@ -47,6 +47,8 @@ pub(super) struct Directory {
     /// Damage found in the directory.
     pub(super) damage: Vec<String>,
     pub(super) is_removed: bool,
+    /// Reason why a sound directory does not count as a voter, if its state has another origin than the chosen state.
+    pub(super) uncounted: Option<&'static str>,
     pub(super) is_chosen: bool,
 }
 
@@ -115,8 +117,8 @@ impl Plan {
         let mut doubts = Vec::new();
         if !self.has_majority {
             doubts.push(format!(
-                "sound directories are given for only {} of the {} voters in the newest configuration, which is not a \
-                 majority: acknowledged writes may be missing",
+                "sound directories that count are given for only {} of the {} voters in the newest configuration, \
+                 which is not a majority: acknowledged writes may be missing",
                 self.at_hand.len(),
                 self.voters.ids().len()
             ));
@@ -189,10 +191,11 @@ fn row(directory: &Directory) -> Vec<Cell> {
 }
 
 fn verdict(directory: &Directory) -> &'static str {
-    match (directory.is_chosen, directory.damage.is_empty()) {
-        (true, _) => "sound, chosen",
-        (false, true) => "sound",
-        (false, false) => "UNSOUND",
+    match (directory.is_chosen, directory.damage.is_empty(), directory.uncounted) {
+        (true, _, _) => "sound, chosen",
+        (false, false, _) => "UNSOUND",
+        (false, true, Some(_)) => "sound, does not count",
+        (false, true, None) => "sound",
     }
 }
 
@@ -200,7 +203,12 @@ fn reason(directory: &Directory) -> String {
     if directory.damage.is_empty() && directory.is_removed {
         return "the member was removed from its cluster, so it does not vote".to_owned();
     }
-    directory.damage.join("; ")
+    match directory.uncounted {
+        Some(reason) if directory.damage.is_empty() => {
+            format!("{reason}, so acknowledged writes may be missing in it")
+        }
+        Some(_) | None => directory.damage.join("; "),
+    }
 }
 
 /// Describes a directory in one line.
@@ -241,7 +249,7 @@ fn statements(directories: &[Directory], plan: &Plan) -> Vec<(&'static str, Stri
             chosen.path.display()
         ),
     ));
-    says.push(("voters", voters(plan)));
+    says.push(("voters", voters(directories, plan)));
     says.extend(plan.contradictions.iter().map(|text| ("contradiction", text.clone())));
     says.push(("carried over", carried_over(directories, plan)));
     for (at, other) in &plan.others {
@@ -253,9 +261,15 @@ fn statements(directories: &[Directory], plan: &Plan) -> Vec<(&'static str, Stri
     says
 }
 
-fn voters(plan: &Plan) -> String {
+fn voters(directories: &[Directory], plan: &Plan) -> String {
+    let is_uncounted =
+        |id: u64| directories.iter().any(|it| it.member == Some(id) && it.uncounted.is_some());
     let voter = |id: u64| {
-        let state = if plan.at_hand.contains(&id) { "here" } else { "missing or not sound" };
+        let state = match plan.at_hand.contains(&id) {
+            true => "here",
+            false if is_uncounted(id) => "does not count",
+            false => "missing or not sound",
+        };
         format!("{} {state}", plan.name_of(id))
     };
     let voters = plan.voters.ids().into_iter().map(voter).collect::<Vec<_>>().join(", ");

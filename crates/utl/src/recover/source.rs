@@ -5,16 +5,18 @@
 //! * All files are opened for reading only. The backend file stays locked while the command runs, so that no member can
 //!   start on the directory. A directory in use by a running member is refused.
 //! * A directory is sound if `verify` finds no damage in it and its member need not fetch its state from another
-//!   member. Whether the cluster has removed the member does not matter.
+//!   member. Whether the cluster has removed the member does not matter, nor whether the directory was restored from a
+//!   snapshot.
 
 use std::path::{Path, PathBuf};
 
 use quorate_state::backend::Backend;
+use quorate_state::members::FOUNDING_TERM;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
-use quorate_storage::snap;
+use quorate_storage::{restored, snap};
 
-use super::choice::Candidate;
+use super::choice::{Candidate, Origin};
 use super::outline::Outline;
 use crate::failure::Failure;
 use crate::files;
@@ -49,6 +51,7 @@ pub(super) struct Source {
     pub(super) damage: Vec<String>,
     /// Whether the cluster has removed the member.
     pub(super) is_removed: bool,
+    pub(super) origin: Origin,
     /// Holds the backend file's lock.
     _backend: Option<Backend>,
 }
@@ -73,6 +76,7 @@ impl Source {
             image: None,
             damage: findings.damage().chain(bad).collect(),
             is_removed: removed.is_some(),
+            origin: Origin::default(),
             _backend: opened.ok(),
         };
         if source.outline.member.is_none() && source.damage.is_empty() {
@@ -90,6 +94,15 @@ impl Source {
             }),
             (None, _) | (_, None) => None,
         };
+        // A received image contains the mark of the leader's state, which has replaced the member's own state.
+        let mark = source.image.as_ref().map(|image| image.backend.read().restore_mark());
+        match mark.transpose() {
+            Ok(mark) => source.origin.restore_mark = mark.flatten(),
+            Err(fault) => source.damage.push(format!("backend: {fault}")),
+        }
+        let is_marked = restored::is_marked(&*disk, &source.dirs);
+        let is_marked = is_marked.map_err(Failure::io("read it", source.path()))?;
+        source.origin.is_unused = is_marked && source.outline.last().0 <= FOUNDING_TERM;
         Ok(source)
     }
 
@@ -143,6 +156,7 @@ impl Source {
             member: self.outline.member,
             cluster: self.outline.cluster,
             is_sound: self.is_sound(),
+            origin: self.origin.clone(),
             last: self.outline.last(),
             applied: self.image.as_ref().map_or(0, |image| image.applied),
         }

@@ -15,6 +15,7 @@ use quorate_state::units::MemberId;
 use quorate_storage::bolt::Options;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::{Disk, RealDisk};
+use quorate_storage::restored;
 use quorate_storage::wal::{self, Entry, HardState, SnapshotMark, Wal};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -92,6 +93,32 @@ impl Lost {
         let (path, wal) = self.directory(at, further, commit);
         wal.close().unwrap();
         path
+    }
+
+    /// Restores the directory of a founding member, with its old id, from the backend file in `from`.
+    fn restored(&self, at: usize, from: &Path) -> PathBuf {
+        let snapshot = DataDir::new(from, None).backend();
+        let directory = self.folder.path().join(format!("restored{at}"));
+        let member = self.member(at);
+        let urls = |member: &Member| format!("{}={}", member.name, member.peer_urls[0]);
+        let (code, _, said) = utl(&[
+            "snapshot",
+            "restore",
+            snapshot.to_str().unwrap(),
+            "--skip-hash-check",
+            "--data-dir",
+            directory.to_str().unwrap(),
+            "--name",
+            &member.name,
+            "--initial-advertise-peer-urls",
+            &member.peer_urls[0],
+            "--initial-cluster",
+            &self.founders.iter().map(urls).collect::<Vec<_>>().join(","),
+            "--initial-cluster-token",
+            "lost",
+        ]);
+        assert_eq!(code, 0, "{said}");
+        directory
     }
 
     /// Runs `recover`. Returns the exit code, the JSON output and the messages.
@@ -270,4 +297,54 @@ fn without_a_log_the_advice_is_to_restore_the_backend_file() {
     std::fs::write(directory.join("member/snap/db"), "no more").unwrap();
     let (code, _, said) = utl(&["verify", directory.to_str().unwrap()]);
     assert!(code == 1 && !said.contains("--skip-hash-check"), "{said}");
+}
+
+/// Appends an entry to the log of a restored directory, as if its member had joined its cluster.
+fn use_restored(directory: &Path) {
+    let dirs = DataDir::new(directory, None);
+    restored::remove(&RealDisk, &dirs).unwrap();
+    let start = SnapshotMark { index: 3, term: 1, conf_state: None };
+    let (mut wal, _) = Wal::open(disk(), dirs.wal(), &start, wal::Options::default()).unwrap();
+    let (term, kind, data) = put(2, "y");
+    let state = HardState { term, vote: 0, commit: 4 };
+    wal.save(Some(&state), &[Entry { index: 4, term, kind, data }]).unwrap();
+    wal.close().unwrap();
+}
+
+#[test]
+fn a_directory_restored_from_a_snapshot_does_not_count_as_a_voter() {
+    let lost = Lost::new();
+    let one = lost.closed(0, &[put(1, "x")], 4);
+    let other = lost.restored(2, &one);
+    let (code, shown, said) = lost.recover(&[&one, &other], &["--yes"]);
+    assert!(code == 1 && said.contains("for only 1 of the 3 voters"), "{said}");
+    assert_eq!(shown["plan"]["hasMajority"], false, "{shown}");
+    let directory = &shown["directories"][1];
+    assert_eq!(directory["verdict"], "sound, does not count");
+    assert!(directory["reason"].as_str().unwrap().starts_with("restored from a snapshot"));
+    let words = ["recover", one.to_str().unwrap(), other.to_str().unwrap()];
+    let (_, text, _) = utl(&words);
+    assert!(text.contains(" does not count: no majority"), "{text}");
+    // The directory does not count either if its member has used it in another cluster.
+    use_restored(&other);
+    let (code, shown, _) = lost.recover(&[&one, &other], &["--yes"]);
+    assert_eq!((code, &shown["plan"]["chosen"]), (1, &other.to_str().unwrap().into()), "{shown}");
+    assert_eq!(shown["plan"]["votersHere"].as_array().unwrap().len(), 1, "{shown}");
+}
+
+#[test]
+fn directories_restored_from_the_same_snapshot_count_as_voters() {
+    let lost = Lost::new();
+    let snapshot = lost.closed(0, &[put(1, "x")], 4);
+    let both = [lost.restored(0, &snapshot), lost.restored(1, &snapshot)];
+    let majority = || {
+        let (_, shown, _) = lost.recover(&[&both[0], &both[1]], &["--accept-data-loss"]);
+        shown["plan"]["hasMajority"].as_bool().unwrap()
+    };
+    assert!(majority());
+    // If only one of the members has used its directory, the other member may have lost an earlier one.
+    use_restored(&both[0]);
+    assert!(!majority());
+    use_restored(&both[1]);
+    assert!(majority());
 }
