@@ -2,8 +2,10 @@
 //!
 //! # Guarantees
 //!
-//! * Only files whose name is the given name plus a date are removed. The newest `keep` dated files always remain.
+//! * Only files whose name is the given name plus a date are removed. The file that was saved last always remains, and
+//!   so do the newest `keep - 1` other dated files.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,29 +25,39 @@ pub(crate) fn dated(path: &Path, since_1970: Duration) -> PathBuf {
     path.with_file_name(format!("{before}{date}{after}"))
 }
 
-/// Removes all but the `keep` newest dated files of this name. Returns the removed files, oldest first.
-pub(crate) fn prune(path: &Path, keep: usize) -> io::Result<Vec<PathBuf>> {
+/// Files that were found or removed by [`prune`], oldest first.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pruned {
+    pub(crate) removed: Vec<PathBuf>,
+    /// Remaining files with a later date than the saved file. Such files exist if the clock was set back.
+    pub(crate) later: Vec<PathBuf>,
+}
+
+/// Removes dated files of this name, oldest first, until `keep` files remain. Never removes the file `saved`, because
+/// after a change of the clock its date may be the oldest.
+pub(crate) fn prune(path: &Path, keep: usize, saved: &Path) -> io::Result<Pruned> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let (before, after) = around(path);
     let mut names = Vec::new();
     for entry in fs::read_dir(parent.unwrap_or(Path::new(".")))? {
         let Ok(name) = entry?.file_name().into_string() else { continue };
         let date = name.strip_prefix(&before).and_then(|rest| rest.strip_suffix(&after));
-        if date.is_some_and(is_date) {
+        if date.is_some_and(is_date) && Some(OsStr::new(&name)) != saved.file_name() {
             names.push(name);
         }
     }
     names.sort_unstable();
-    let excess = names.len().saturating_sub(keep);
-    let paths: Vec<_> = names[..excess].iter().map(|name| path.with_file_name(name)).collect();
-    paths.iter().try_for_each(fs::remove_file)?;
-    Ok(paths)
+    let mut removed: Vec<_> = names.iter().map(|name| path.with_file_name(name)).collect();
+    let remaining = removed.split_off(names.len().saturating_sub(keep.saturating_sub(1)));
+    removed.iter().try_for_each(fs::remove_file)?;
+    // The files differ only in their dates, so they sort by date.
+    let later = remaining.into_iter().filter(|other| other.file_name() > saved.file_name());
+    Ok(Pruned { removed, later: later.collect() })
 }
 
 /// Returns the parts of the file name before and after the date.
 fn around(path: &Path) -> (String, String) {
-    let text =
-        |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    let text = |part: Option<&OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
     let extension = path.extension().map(|_| format!(".{}", text(path.extension())));
     (format!("{}-", text(path.file_stem())), extension.unwrap_or_default())
 }
@@ -82,9 +94,23 @@ mod tests {
         strangers.iter().for_each(|name| fs::write(dir.path().join(name), "").unwrap());
         let days = |day: u64| dated(&path, Duration::from_secs(day * 86_400));
         (0..5).for_each(|day| fs::write(days(day), "").unwrap());
-        assert_eq!(prune(&path, 2).unwrap(), [days(0), days(1), days(2)]);
-        assert!(prune(&path, 2).unwrap().is_empty());
+        assert_eq!(prune(&path, 2, &days(4)).unwrap().removed, [days(0), days(1), days(2)]);
+        assert_eq!(prune(&path, 2, &days(4)).unwrap(), Pruned::default());
         assert!(days(3).exists() && days(4).exists());
         assert!(strangers.iter().all(|name| dir.path().join(name).exists()));
+    }
+
+    #[test]
+    fn the_saved_snapshot_remains_if_the_clock_was_set_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("b.db");
+        let days = |day: u64| dated(&path, Duration::from_secs(day * 86_400));
+        (0..5).for_each(|day| fs::write(days(day), "").unwrap());
+        let pruned = prune(&path, 4, &days(1)).unwrap();
+        assert_eq!(pruned.removed, [days(0)]);
+        assert_eq!(pruned.later, [days(2), days(3), days(4)]);
+        let pruned = prune(&path, 1, &days(1)).unwrap();
+        assert_eq!(pruned.removed, [days(2), days(3), days(4)]);
+        assert!(pruned.later.is_empty() && days(1).exists());
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::client::{Client, as_grpc_go};
 use crate::command::{Command, group};
-use crate::dated::{dated, prune};
+use crate::dated::{Pruned, dated, prune};
 use crate::failure::{Failure, exit, status_text};
 use crate::flags::Flag;
 use crate::gotext::{duration, size};
@@ -85,7 +85,7 @@ async fn save(session: &Session) -> Result<(), Failure> {
     let version = result.map_err(|text| Failure::new(exit::INTERRUPTED, text))?;
     session.print(&format!("Snapshot saved at {}\n", path.display()))?;
     if keep > 0 {
-        forget(session, &given, keep)?;
+        forget(session, &given, keep, &path)?;
     }
     if version.is_empty() {
         return Ok(());
@@ -93,15 +93,24 @@ async fn save(session: &Session) -> Result<(), Failure> {
     session.print(&format!("Server version {version}\n"))
 }
 
-/// Removes older snapshots of this name that exceed the number to keep. The new snapshot must already be on disk.
-fn forget(session: &Session, path: &Path, keep: usize) -> Result<(), Failure> {
-    let removed = prune(path, keep).map_err(|error| {
+/// Removes older snapshots of this name that exceed the number to keep. The new snapshot `saved` must already be on
+/// disk.
+fn forget(session: &Session, path: &Path, keep: usize, saved: &Path) -> Result<(), Failure> {
+    let Pruned { removed, later } = prune(path, keep, saved).map_err(|error| {
         let text =
             format!("the snapshot was saved, but older snapshots could not be removed: {error}");
         Failure::new(exit::INTERRUPTED, text)
     })?;
     for path in removed {
         session.log("info", "removed an older snapshot", &[("path", path.display().to_string())]);
+    }
+    for path in later {
+        session.log(
+            "warn",
+            "an earlier snapshot has a later date than the saved one, so --keep treats it as newer: check the clock, and \
+             remove or rename the file if its date is wrong",
+            &[("path", path.display().to_string()), ("saved", saved.display().to_string())],
+        );
     }
     Ok(())
 }
