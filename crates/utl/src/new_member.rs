@@ -7,7 +7,7 @@
 //! # Invariants
 //!
 //! * The member's directory appears under its final name in one step, complete and synced. A crash or an error never
-//!   leaves a directory on which a member would start. After an error, the created files are removed.
+//!   leaves a directory on which a member would start. After an error, the created files and directories are removed.
 //! * The applied index of the backend file is the index of the last log entry, and a leader of a later term continues
 //!   after this entry.
 //!
@@ -18,7 +18,7 @@
 mod advertised;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -125,9 +125,10 @@ impl NewMember {
             "" => format!("{name}.etcd"),
             given => given.to_owned(),
         };
-        let wal_dir = Some(matches.text("wal-dir")).filter(|given| !given.is_empty());
+        let given = Some(matches.text("wal-dir")).filter(|given| !given.is_empty());
+        let wal_dir = own_wal_dir(Path::new(&data_dir), given.map(Path::new))?;
         Ok(Self {
-            dirs: DataDir::new(Path::new(&data_dir), wal_dir.map(Path::new)),
+            dirs: DataDir::new(Path::new(&data_dir), wal_dir),
             has_own_wal_dir: wal_dir.is_some(),
             founders,
             name,
@@ -209,8 +210,10 @@ impl NewMember {
         bring: impl FnOnce(&Path) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let root = self.dirs.root();
-        let is_new =
-            disk.metadata(root).map_err(io_error("check whether it exists", root, 0))?.is_none();
+        let log = self.has_own_wal_dir.then(|| self.dirs.wal());
+        let missing =
+            [log, Some(root)].into_iter().flatten().flat_map(|path| missing(&**disk, path));
+        let missing: Vec<PathBuf> = missing.collect();
         let staging = root.join(STAGING);
         let snap_dir = staging.join("snap");
         disk.create_dir_all(&snap_dir, DIR_MODE).map_err(io_error("create", &snap_dir, 0))?;
@@ -219,11 +222,11 @@ impl NewMember {
             // An error during the removal is ignored, because no member uses this directory. At worst, the directory
             // blocks the next attempt.
             drop(disk.remove_dir_all(&staging));
-            if self.has_own_wal_dir {
-                drop(disk.remove_dir_all(self.dirs.wal()));
+            if let Some(log) = log {
+                drop(wal::remove_unused(&**disk, log));
             }
-            if is_new {
-                drop(std::fs::remove_dir(root));
+            for dir in missing {
+                drop(std::fs::remove_dir(dir));
             }
         }
         made
@@ -321,6 +324,44 @@ impl NewMember {
         wal.save_snapshot(&mark)?;
         Ok(wal.close()?)
     }
+}
+
+/// Returns the WAL directory if it is outside the member's directory. A path that names the default WAL directory has no
+/// effect. Other paths inside the member's directory, which is renamed when it is complete, are refused, and so are paths
+/// that contain the data directory, because creating a log removes all other files in its directory.
+fn own_wal_dir<'a>(
+    data_dir: &Path,
+    given: Option<&'a Path>,
+) -> Result<Option<&'a Path>, RestoreError> {
+    let Some(given) = given else { return Ok(None) };
+    let (root, wal) = (resolved(data_dir), resolved(given));
+    let (member, default) = (root.join("member"), root.join("member/wal"));
+    if wal == default {
+        return Ok(None);
+    }
+    if wal.starts_with(&member) || wal.starts_with(root.join(STAGING)) || root.starts_with(&wal) {
+        return Err(RestoreError::WalPlace { given: given.to_path_buf(), default });
+    }
+    Ok(Some(given))
+}
+
+/// Returns the missing directories of a path, the deepest first.
+fn missing<'a>(disk: &'a dyn Disk, path: &'a Path) -> impl Iterator<Item = PathBuf> + 'a {
+    let is_missing =
+        |path: &&Path| !path.as_os_str().is_empty() && matches!(disk.metadata(path), Ok(None));
+    path.ancestors().take_while(is_missing).map(Path::to_path_buf)
+}
+
+/// Resolves symbolic links in the existing part of a path.
+pub(crate) fn resolved(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    for above in absolute.ancestors() {
+        if let Ok(real) = above.canonicalize() {
+            let rest = absolute.strip_prefix(above).unwrap_or(Path::new(""));
+            return real.join(rest);
+        }
+    }
+    absolute
 }
 
 /// Returns a mark that identifies the content of a backend file, ignoring its members and page layout. All members

@@ -27,7 +27,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use quorate_cli::flags::Flag;
@@ -44,7 +44,7 @@ use self::source::{Image, Source};
 use crate::command::Command;
 use crate::failure::{Failure, RecoveryError, ReplayError, RestoreError};
 use crate::files;
-use crate::new_member::{self, NewMember, copy, io_error};
+use crate::new_member::{self, NewMember, copy, io_error, resolved};
 use crate::report::Format;
 use crate::session::Session;
 use crate::verify::restore_backend;
@@ -153,18 +153,6 @@ fn check_outside(member: &NewMember, sources: &[Source]) -> Result<(), Failure> 
         }
     }
     Ok(())
-}
-
-/// Resolves symbolic links in the existing part of a path.
-fn resolved(path: &Path) -> PathBuf {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    for above in absolute.ancestors() {
-        if let Ok(real) = above.canonicalize() {
-            let rest = absolute.strip_prefix(above).unwrap_or(Path::new(""));
-            return real.join(rest);
-        }
-    }
-    absolute
 }
 
 /// Chooses the directory with the most advanced log that can be replayed completely, and returns the result of the

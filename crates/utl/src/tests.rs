@@ -96,6 +96,40 @@ fn other_commands_accept_the_directory_of_a_restored_member() {
 }
 
 #[test]
+fn a_member_can_be_restored_with_the_default_wal_directory_as_a_flag() {
+    let root = tempfile::tempdir().unwrap();
+    let (file, data) = (root.path().join("db"), root.path().join("new"));
+    backend(&file);
+    let (file, data_dir) = (file.to_str().unwrap(), data.to_str().unwrap());
+    let restore = |wal: &str| {
+        let words = ["snapshot", "restore", file, "--data-dir", data_dir, "--skip-hash-check"];
+        utl(&[&words[..], &["--wal-dir", wal]].concat())
+    };
+    for refused in ["new/member", "new/member/log", "new/./member/wal/x", "new/restoring", "new"] {
+        let (code, _, errors) = restore(root.path().join(refused).to_str().unwrap());
+        assert!(code == 1 && errors.contains("conflicts with the files"), "{refused}: {errors}");
+        assert!(!data.exists(), "{refused}");
+    }
+    let (code, _, errors) = restore(root.path().join("new/./member/wal").to_str().unwrap());
+    assert_eq!(code, 0, "{errors}");
+    assert!(success(&["verify", data_dir]).contains("applied up to entry 1 of 1"));
+}
+
+#[test]
+fn a_failed_restore_removes_the_directories_that_it_has_created() {
+    let root = tempfile::tempdir().unwrap();
+    let (file, data) = (root.path().join("db"), root.path().join("a/b/new"));
+    backend(&file);
+    // The log can be renamed to this name, but the longer temporary name exceeds the limit of the file system.
+    let wal = root.path().join("c/d").join("x".repeat(253));
+    let words = ["snapshot", "restore", file.to_str().unwrap(), "--skip-hash-check"];
+    let (data, wal) = (data.to_str().unwrap(), wal.to_str().unwrap());
+    let (code, _, errors) = utl(&[&words[..], &["--data-dir", data, "--wal-dir", wal]].concat());
+    assert!(code == 1 && errors.contains("name too long"), "{errors}");
+    assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1, "only the snapshot remains");
+}
+
+#[test]
 fn bumping_the_revision_compacts_all_history() {
     let root = tempfile::tempdir().unwrap();
     let (file, data) = (root.path().join("db"), root.path().join("new"));

@@ -2,7 +2,7 @@
 //! log after the last record.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Wal {
         if exists(&*disk, dir) {
             return Err(WalError::AlreadyExists { dir: dir.to_path_buf() });
         }
-        let building = with_suffix(dir, ".tmp");
+        let building = building(dir);
         let segment = create_first(&*disk, &building)?;
         let tail = new_tail(&segment, 0, &options)?;
         let mut wal = Self {
@@ -160,6 +160,17 @@ impl Wal {
         }
         Ok((wal, contents))
     }
+}
+
+/// Removes a log that has been created, completely or in part, if no member has used it.
+pub fn remove_unused(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    disk.remove_dir_all(&building(dir))?;
+    disk.remove_dir_all(dir)
+}
+
+/// Returns the path at which a log is built.
+fn building(dir: &Path) -> PathBuf {
+    with_suffix(dir, ".tmp")
 }
 
 fn create_first(disk: &dyn Disk, dir: &Path) -> Result<Segment, WalError> {

@@ -47,6 +47,19 @@ pub(crate) enum RestoreError {
     /// The WAL directory already exists.
     #[error("wal-dir \"{}\" exists", .0.display())]
     WalDir(PathBuf),
+    /// The log cannot be created in the WAL directory, because the member's files are created there.
+    #[error(
+        "--wal-dir={} conflicts with the files in the data directory: omit the flag to use {}, or specify a path \
+         outside of the data directory",
+        given.display(),
+        default.display()
+    )]
+    WalPlace {
+        /// The given WAL directory.
+        given: PathBuf,
+        /// Path of the log if no WAL directory is given.
+        default: PathBuf,
+    },
     /// The snapshot does not exist.
     #[error("open {}: no such file or directory", .0.display())]
     Missing(PathBuf),
