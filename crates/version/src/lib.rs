@@ -16,14 +16,21 @@ pub const QUORATE_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The compiler, reported where etcd reports its Go version.
 pub const COMPILER: &str = concat!("rustc-", env!("CARGO_PKG_RUST_VERSION"));
 
-/// Returns the version that a member reports. A member held back to an older version reports that version to its peers,
-/// which agree on the lowest version of all members. It also reports that version to clients, which derive the
-/// supported requests from it.
+/// The etcd releases that a member reports while it is held back to an older version. They are recent patch releases,
+/// because clients treat some earlier ones as unable to serve certain requests. Kubernetes, for example, sends progress
+/// requests only to 3.5.13 and later.
+const HELD_RELEASES: [(Version, &str); 2] =
+    [(Version::new(3, 5), "3.5.32"), (Version::new(3, 6), "3.6.13")];
+
+/// Returns the version that a member reports. A member held back to an older version reports a release of that version
+/// to its peers, which agree on the lowest major and minor version of all members. It also reports that release to
+/// clients, which derive the supported requests from it.
 pub fn reported_version(held: Option<Version>) -> String {
-    match held {
-        Some(held) if held < Version::OWN => held.to_string(),
-        Some(_) | None => ETCD_VERSION.to_owned(),
-    }
+    let Some(held) = held.filter(|held| *held < Version::OWN) else {
+        return ETCD_VERSION.to_owned();
+    };
+    let release = HELD_RELEASES.iter().find(|(version, _)| *version == held);
+    release.map_or_else(|| held.to_string(), |(_, release)| (*release).to_owned())
 }
 
 static COMMIT: OnceLock<&str> = OnceLock::new();
@@ -75,10 +82,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_held_at_an_older_version_reports_that_version() {
+    fn a_member_held_at_an_older_version_reports_a_release_of_that_version() {
         assert_eq!(reported_version(None), ETCD_VERSION);
         assert_eq!(reported_version(Some(Version::OWN)), ETCD_VERSION);
-        assert_eq!(reported_version(Some(Version::new(3, 5))), "3.5.0");
+        for held in [Version::new(3, 5), Version::new(3, 6)] {
+            assert_eq!(Version::parse(&reported_version(Some(held))), Some(held));
+        }
+    }
+
+    #[test]
+    fn kubernetes_sends_progress_requests_to_a_held_member() {
+        let reported = reported_version(Some(Version::new(3, 5)));
+        let patch: u64 = reported.strip_prefix("3.5.").unwrap().parse().unwrap();
+        assert!(patch >= 13, "{reported}");
     }
 
     #[test]
