@@ -114,7 +114,7 @@ fn boot_with(
     let oddities = dirs.prepare(&**disk)?;
     unknown_files::name_oddities(&config.data_dir, &oddities);
     let lost = lost_log_reason(&**disk, &dirs)?;
-    let directory = flags(config).classify_directory(lost, dirs.is_initialised(&**disk));
+    let directory = flags(config).classify_directory(lost, dirs.is_initialised(&**disk)?);
     let directory = directory.map_err(|refusal| BootError::refused(refusal, &dirs))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -145,7 +145,7 @@ fn boot_with(
 /// Returns the reason why the log is marked as lost, or `None` if it is not marked.
 fn lost_log_reason(disk: &dyn Disk, dirs: &DataDir) -> Result<Option<String>, BootError> {
     lost_log::reason(disk, dirs)
-        .map_err(|source| BootError::Mark { path: lost_log::path(dirs), source })
+        .map_err(|source| BootError::Unreadable { path: lost_log::path(dirs), source })
 }
 
 /// Returns the flags that affect how the member starts.
@@ -161,11 +161,13 @@ fn flags(config: &Config) -> Flags {
 }
 
 /// Returns the index of the last applied entry in the backend file, or 0 if there is no file.
-fn applied_by(config: &Config, disk: &Arc<dyn Disk>, dirs: &DataDir) -> Result<u64, BackendFault> {
-    if !disk.metadata(&dirs.backend()).is_ok_and(|facts| facts.is_some()) {
-        return Ok(0);
+fn applied_by(config: &Config, disk: &Arc<dyn Disk>, dirs: &DataDir) -> Result<u64, BootError> {
+    let path = dirs.backend();
+    match disk.metadata(&path) {
+        Ok(None) => Ok(0),
+        Ok(Some(_)) => Ok(open_backend(config, disk, dirs)?.read().consistent_index()?.0),
+        Err(source) => Err(BootError::Unreadable { path, source }),
     }
-    Ok(open_backend(config, disk, dirs)?.read().consistent_index()?.0)
 }
 
 /// Creates a member, which founds a new cluster or joins a running one.

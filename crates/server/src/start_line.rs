@@ -20,7 +20,8 @@ type Fields = Vec<(&'static str, Value<'static>)>;
 pub(crate) fn log(config: &Config, disk: &dyn Disk) {
     let wal_dir = (!config.wal_dir.is_empty()).then(|| Path::new(&config.wal_dir));
     let dirs = DataDir::new(Path::new(&config.data_dir), wal_dir);
-    line(config, &dirs, dirs.is_initialised(disk)).emit();
+    // An unreadable WAL directory is reported when the member's files are opened.
+    line(config, &dirs, dirs.is_initialised(disk).unwrap_or_default()).emit();
 }
 
 /// Creates the line. `is_initialized` means that the member already has data.

@@ -19,7 +19,7 @@ use crate::wal;
 /// Permission bits of new directories. Existing directories should have the same bits.
 const DIR_MODE: u32 = 0o700;
 
-/// The reason why a data directory is unusable. The error texts are etcd's.
+/// The reason why a data directory is unusable. The error texts are etcd's, if etcd has the same error.
 #[derive(Debug, Error)]
 pub enum DataDirError {
     /// The data directory cannot be created or written to.
@@ -41,6 +41,14 @@ pub enum DataDirError {
     /// The directory for snapshots cannot be created or written to.
     #[error("failed to create snapshot directory: {}: {source}", path.display())]
     Snap {
+        /// The path of the directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The log's directory cannot be read, so it may contain a log.
+    #[error("cannot read WAL directory: {}: {source}", path.display())]
+    WalUnreadable {
         /// The path of the directory.
         path: PathBuf,
         /// The system's error.
@@ -123,9 +131,9 @@ impl DataDir {
     }
 
     /// Returns whether the directory contains a member, that is, whether it has a log.
-    #[must_use]
-    pub fn is_initialised(&self, disk: &dyn Disk) -> bool {
+    pub fn is_initialised(&self, disk: &dyn Disk) -> Result<bool, DataDirError> {
         wal::exists(disk, &self.wal)
+            .map_err(|source| DataDirError::WalUnreadable { path: self.wal.clone(), source })
     }
 
     /// Creates the missing directories durably, and checks that each directory is writable.
@@ -141,7 +149,7 @@ impl DataDir {
             .map_err(|source| DataDirError::Data { path: self.root.clone(), source })?;
         touch(&member).map_err(|source| DataDirError::Member { path: member.clone(), source })?;
         touch(&snap).map_err(|source| DataDirError::Snap { path: snap.clone(), source })?;
-        if self.is_initialised(disk) {
+        if self.is_initialised(disk)? {
             touch(&self.wal)
                 .map_err(|source| DataDirError::Wal { path: self.wal.clone(), source })?;
         }
@@ -206,7 +214,7 @@ mod tests {
         let disk = FaultyDisk::new(root.path()).unwrap();
         let place = DataDir::new(&root.path().join("a/default.etcd"), None);
         assert_eq!(place.prepare(&disk).unwrap(), DirectoryWarnings::default());
-        assert!(!place.is_initialised(&disk));
+        assert!(!place.is_initialised(&disk).unwrap());
         let image = tempfile::tempdir().unwrap();
         disk.crash(0, image.path()).unwrap();
         assert!(image.path().join("a/default.etcd/member/snap").is_dir());
@@ -225,9 +233,26 @@ mod tests {
         fs::write(place.backend(), b"x").unwrap();
         fs::create_dir(&elsewhere).unwrap();
         fs::write(elsewhere.join("0.tmp"), b"x").unwrap();
-        assert!(!place.is_initialised(&RealDisk));
+        assert!(!place.is_initialised(&RealDisk).unwrap());
         fs::write(elsewhere.join("x.wal"), b"x").unwrap();
-        assert!(place.is_initialised(&RealDisk));
+        assert!(place.is_initialised(&RealDisk).unwrap());
+    }
+
+    #[test]
+    fn an_unreadable_wal_directory_is_reported_as_such_and_not_as_a_missing_log() {
+        let root = tempfile::tempdir().unwrap();
+        let place = DataDir::new(root.path(), None);
+        fs::create_dir_all(place.wal()).unwrap();
+        fs::write(place.wal().join("0.wal"), b"").unwrap();
+        let disk = FaultyDisk::new(root.path()).unwrap();
+        let inject = || disk.inject(Fault::nth(Operation::List, 0, 13).on("member/wal"));
+        inject();
+        let error = place.prepare(&disk).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read WAL directory: "), "{error}");
+        assert!(error.ends_with("member/wal: Permission denied (os error 13)"), "{error}");
+        inject();
+        assert!(place.is_initialised(&disk).is_err());
+        assert!(place.is_initialised(&disk).unwrap());
     }
 
     #[test]

@@ -61,12 +61,13 @@ const SNAP_COLUMNS: &[Column] = &[
     Column::new("says", "says", "Says"),
 ];
 
-/// Returns the WAL directory for a path, which may be the WAL directory itself or a data directory.
+/// Returns the WAL directory for a path, which may be the WAL directory itself or a data directory. The caller reports
+/// the error if the path cannot be read.
 pub(crate) fn wal_dir(path: &Path) -> PathBuf {
-    if wal::exists(&*files::disk(), path) {
-        return path.to_path_buf();
+    match wal::exists(&*files::disk(), path) {
+        Ok(true) | Err(_) => path.to_path_buf(),
+        Ok(false) => DataDir::new(path, None).wal().to_path_buf(),
     }
-    DataDir::new(path, None).wal().to_path_buf()
 }
 
 fn dump_wal(session: &Session) -> Result<(), Failure> {

@@ -117,7 +117,7 @@ pub(crate) enum BootError {
     )]
     MarkedLost { path: PathBuf, reason: String },
     #[error("{}: cannot be read: {source}", path.display())]
-    Mark { path: PathBuf, source: io::Error },
+    Unreadable { path: PathBuf, source: io::Error },
     #[error(
         "the write-ahead log contains term {term}, which is impossibly high: no later election would be possible; \
          {}; {}",

@@ -107,7 +107,7 @@ pub(super) fn ordered(
     disk: &dyn Disk,
     dirs: &DataDir,
 ) -> Result<Option<String>, BootError> {
-    let mark_error = |source| BootError::Mark { path: rebuild::path(dirs), source };
+    let mark_error = |source| BootError::Unreadable { path: rebuild::path(dirs), source };
     let Some(reason) = rebuild::ordered(disk, dirs).map_err(mark_error)? else { return Ok(None) };
     if may_rebuild(config) {
         return Ok(Some(reason));
@@ -144,7 +144,7 @@ pub(super) fn is_fixed_by_rebuild(error: &BootError) -> bool {
 
 /// Returns whether this member was rebuilt recently.
 pub(super) fn is_recent(disk: &dyn Disk, dirs: &DataDir) -> Result<bool, BootError> {
-    let mark_error = |source| BootError::Mark { path: rebuild::path(dirs), source };
+    let mark_error = |source| BootError::Unreadable { path: rebuild::path(dirs), source };
     let last = rebuild::last_done(disk, dirs).map_err(mark_error)?;
     // A time in the future means that the clock was wrong, so the time is ignored.
     let since = last.and_then(|last| unix_secs().checked_sub(last));
@@ -163,7 +163,7 @@ pub(super) async fn rebuild(
     outside: Outside<'_>,
     reason: &str,
 ) -> Result<(), BootError> {
-    let mark_error = |source| BootError::Mark { path: rebuild::path(dirs), source };
+    let mark_error = |source| BootError::Unreadable { path: rebuild::path(dirs), source };
     if is_recent(&**disk, dirs)? {
         return Err(BootError::RebuiltBefore { reason: reason.to_owned() });
     }

@@ -169,7 +169,7 @@ fn forget_lost_log(
     dirs: &DataDir,
 ) -> Result<(), BootError> {
     let path = lost_log::path(dirs);
-    let mark_error = |source| BootError::Mark { path: path.clone(), source };
+    let mark_error = |source| BootError::Unreadable { path: path.clone(), source };
     let Some(reason) = lost_log_reason(disk, dirs)? else { return Ok(()) };
     let HardState { term, vote, commit } = start.hard_state;
     // This hard state commits the removal of the other members. Later restarts do not need `--force-new-cluster`.

@@ -162,7 +162,7 @@ pub fn boot(
     let dirs = dirs();
     dirs.prepare(&*shared)?;
     let lost = lost_log::reason(&*shared, &dirs)?;
-    let directory = flags.of_start().classify_directory(lost, dirs.is_initialised(&*shared))?;
+    let directory = flags.of_start().classify_directory(lost, dirs.is_initialised(&*shared)?)?;
     let depot = Depot::new(Arc::clone(&shared), &dirs.snap(), first_number);
     let booted = match directory {
         Directory::Used => restart((&shared, &dirs, depot), flags, others, seed),

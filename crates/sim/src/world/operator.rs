@@ -268,7 +268,8 @@ impl World {
         let host = &self.hosts[at];
         let has_backend =
             || host.disk.metadata(&Self::dirs().backend()).is_ok_and(|it| it.is_some());
-        Self::dirs().is_initialised(&host.disk) || host.is_tampered && has_backend()
+        let has_log = Self::dirs().is_initialised(&host.disk).is_ok_and(|has_log| has_log);
+        has_log || host.is_tampered && has_backend()
     }
 
     /// Returns whether the other running voters would form a quorum if this member were removed.

@@ -55,6 +55,8 @@ pub enum Operation {
     Open,
     /// Reading from a file.
     Read,
+    /// Listing a directory.
+    List,
     /// Writing to a file.
     Write,
     /// Setting a file's length.
@@ -346,6 +348,14 @@ impl World {
                 }
             }
         }
+        match self.injected(operation, path) {
+            Some((error, bytes_written)) => FaultEffect::Fail(error, bytes_written),
+            None => FaultEffect::Proceed,
+        }
+    }
+
+    /// Returns the error of an injected fault that makes this operation fail, and the number of bytes that are written.
+    fn injected(&mut self, operation: Operation, path: &Path) -> Option<(io::Error, usize)> {
         for fault in &mut self.faults.failing {
             let here = path.to_string_lossy().contains(&fault.path_contains);
             if fault.operation != operation || !here {
@@ -357,10 +367,10 @@ impl World {
                 fault.fail_count -= 1;
                 self.faults_hit.failure = true;
                 let error = io::Error::from_raw_os_error(fault.errno);
-                return FaultEffect::Fail(error, fault.bytes_written);
+                return Some((error, fault.bytes_written));
             }
         }
-        FaultEffect::Proceed
+        None
     }
 
     /// Takes disk space for a growing file, or releases the space of a shrinking file.
@@ -426,7 +436,11 @@ impl Disk for FaultyDisk {
     }
 
     fn read_dir(&self, path: &Path) -> io::Result<Vec<OsString>> {
-        self.world.lock().tree.names(path)
+        let mut world = self.world.lock();
+        match world.injected(Operation::List, path) {
+            Some((error, _)) => Err(error),
+            None => world.tree.names(path),
+        }
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -27,12 +27,14 @@ const COPY_BYTES: usize = 256 * 1024;
 
 /// Returns whether a directory contains a log, that is, at least one name that ends in `.wal`.
 ///
-/// The result alone determines whether a member has been initialised. A directory that is missing
-/// or unreadable contains no log.
-#[must_use]
-pub fn exists(disk: &dyn Disk, dir: &Path) -> bool {
-    let names = disk.read_dir(dir).unwrap_or_default();
-    names.iter().any(|name| name.as_encoded_bytes().ends_with(b".wal"))
+/// The result alone determines whether a member has been initialised. A missing directory contains
+/// no log, but an unreadable directory is an error.
+pub fn exists(disk: &dyn Disk, dir: &Path) -> io::Result<bool> {
+    match disk.read_dir(dir) {
+        Ok(names) => Ok(names.iter().any(|name| name.as_encoded_bytes().ends_with(b".wal"))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 impl Wal {
@@ -46,7 +48,7 @@ impl Wal {
         metadata: Bytes,
         options: Options,
     ) -> Result<Self, WalError> {
-        if exists(&*disk, dir) {
+        if exists(&*disk, dir).map_err(WalError::io("list", dir))? {
             return Err(WalError::AlreadyExists { dir: dir.to_path_buf() });
         }
         let building = building(dir);

@@ -153,7 +153,7 @@ fn contradictory_flags_are_refused_with_etcd_errors() {
     // A member that refuses to start leaves no log behind.
     for name in ["a", "n4"] {
         let dirs = DataDir::new(&folder.path().join(name), None);
-        assert!(!dirs.is_initialised(&RealDisk));
+        assert!(!dirs.is_initialised(&RealDisk).unwrap());
     }
 }
 

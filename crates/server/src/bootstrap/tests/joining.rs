@@ -98,7 +98,7 @@ fn a_member_that_has_run_before_cannot_join_with_an_empty_directory() {
          --initial-cluster-state=existing)"
     );
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
-    assert!(!dirs.is_initialised(&RealDisk) && !dirs.backend().exists());
+    assert!(!dirs.is_initialised(&RealDisk).unwrap() && !dirs.backend().exists());
 }
 
 #[test]

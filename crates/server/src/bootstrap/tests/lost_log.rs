@@ -1,7 +1,7 @@
 //! Tests of members whose log is missing, truncated or marked as lost.
 
 use quorate_state::apply::EntryMeta;
-use quorate_storage::disk::FaultyDisk;
+use quorate_storage::disk::{Fault, FaultyDisk, Operation};
 use quorate_storage::lost_log;
 
 use super::*;
@@ -50,11 +50,28 @@ fn a_backend_file_without_its_log_is_refused() {
         let refused = refusal(&forgetful);
         assert!(refused.starts_with(&expected), "{refused}");
         assert!(refused.contains("etcdutl snapshot restore"), "{refused}");
-        assert!(!dirs.is_initialised(&RealDisk), "no log is created");
+        assert!(!dirs.is_initialised(&RealDisk).unwrap(), "no log is created");
     }
     // The log is in a different directory, which `--wal-dir` now names.
     let right = Config { wal_dir: elsewhere, ..config };
     assert_eq!(boot_with(&right, &real_disk(), &NoNames).unwrap().state.applied().0, 1);
+}
+
+#[test]
+fn an_unreadable_log_is_not_reported_as_a_missing_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    create_used_directory(&config);
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    let faulty = FaultyDisk::new(folder.path()).unwrap();
+    let permission_denied = 13;
+    faulty.inject(Fault::nth(Operation::List, 0, permission_denied).on("member/wal"));
+    let disk: Arc<dyn Disk> = Arc::new(faulty);
+    let refused = boot_with(&config, &disk, &NoNames).unwrap_err().to_string();
+    let wal = dirs.wal().display();
+    let expected = format!("cannot read WAL directory: {wal}: Permission denied (os error 13)");
+    assert_eq!(refused, expected);
+    assert_eq!(boot_with(&config, &disk, &NoNames).unwrap().state.applied().0, 1);
 }
 
 #[test]

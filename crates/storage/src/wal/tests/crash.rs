@@ -103,7 +103,7 @@ fn opening_a_log_syncs_the_segment_names_that_an_earlier_process_left_unsynced()
 
 /// Asserts that a log can be opened after a power cut, and contains all acknowledged entries.
 fn check_survivor(dir: &Path, done: &Progress, what: &str) {
-    if !exists(&RealDisk, dir) {
+    if !exists(&RealDisk, dir).unwrap() {
         assert!(!done.created, "{what}: the created log is missing");
         return;
     }
@@ -506,7 +506,7 @@ fn all_segments_after_the_newest_valid_mark_survive_purges_and_power_cuts() {
             let image = tempfile::tempdir().unwrap();
             disk.crash(seed * 1000 + if seed > 1 { stop } else { 0 }, image.path()).unwrap();
             let dir = image.path().join("wal");
-            if !exists(&RealDisk, &dir) {
+            if !exists(&RealDisk, &dir).unwrap() {
                 assert_eq!(promised, 0, "{what}");
                 continue;
             }

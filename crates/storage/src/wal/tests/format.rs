@@ -55,12 +55,12 @@ fn a_new_log_is_encoded_as_in_etcd() {
 fn a_log_is_not_created_over_an_existing_log() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
-    assert!(!exists(&RealDisk, &dir));
+    assert!(!exists(&RealDisk, &dir).unwrap());
     fs::create_dir_all(dir.join("rubbish")).unwrap();
     fs::create_dir_all(root.path().join("wal.tmp/0000000000000000-0000000000000000.wal")).unwrap();
-    assert!(!exists(&RealDisk, &dir));
+    assert!(!exists(&RealDisk, &dir).unwrap());
     create(&dir).close().unwrap();
-    assert!(exists(&RealDisk, &dir));
+    assert!(exists(&RealDisk, &dir).unwrap());
     assert!(!dir.join("rubbish").exists());
     let again = Wal::create(real(), &dir, metadata(), small_options());
     assert!(matches!(again, Err(WalError::AlreadyExists { .. })));
