@@ -51,7 +51,8 @@ pub(crate) fn after_log_fault(fault: &LogFault, id: u64, data_dir: &str) -> Stri
 const ONE_ORIGIN: &str = "do not start a member on this data directory while those members are running. To replace one \
     member of a running cluster, remove it (etcdctl member remove ID), delete its data directory, and add it again \
     (etcdctl member add NAME --peer-urls=URL, then start it with --initial-cluster-state=existing). To go \
-    back to a snapshot, stop all members, restore each of them from the same snapshot with a new \
+    back to a snapshot, stop all members, restore each of them from the same snapshot with the same tool (all with \
+    Quorate's, or all with etcd's etcdutl, which leaves no mark of the snapshot in the data directory) and with a new \
     --initial-cluster-token, and start them";
 
 /// Returns the advice after a failure of this machine, as specific as the error allows.
@@ -82,6 +83,14 @@ mod tests {
     #[derive(Debug, thiserror::Error)]
     #[error("cannot grow the file")]
     struct Growing(#[source] io::Error);
+
+    #[test]
+    fn the_advice_for_members_with_different_origins_is_to_restore_them_with_the_same_tool() {
+        let other = OtherOrigin { is_restored: true, others: vec![2], member_count: 3 };
+        let differs = StateDiffers { member: 2, revision: 5 };
+        assert!(after_fault(&other).contains("from the same snapshot with the same tool"));
+        assert_eq!(after_fault(&other), after_fault(&differs));
+    }
 
     #[test]
     fn advice_to_free_space_is_given_only_for_a_full_disk() {
