@@ -8,6 +8,21 @@ use std::process::Command;
 
 use serde_json::Value;
 
+/// A member refuses to start if a flag and its variable are both set.
+#[test]
+fn the_settings_file_names_the_flags_that_the_unit_sets() {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    let unit = std::fs::read_to_string(packaging.join("systemd/quorate.service")).unwrap();
+    let settings = std::fs::read_to_string(packaging.join("debian/quorate.default")).unwrap();
+    let variables = unit.lines().filter_map(|line| line.strip_prefix("Environment=ETCD_"));
+    let flags: Vec<String> = variables
+        .map(|set| set.split('=').next().unwrap().to_lowercase().replace('_', "-"))
+        .collect();
+    assert_eq!(flags, ["name", "data-dir"]);
+    let (_, exception) = settings.split_once("DAEMON_ARGS, except ").unwrap();
+    assert!(flags.iter().all(|flag| exception.contains(&format!("--{flag}"))), "{settings}");
+}
+
 /// systemd accepts the unit without warnings.
 #[test]
 fn systemd_accepts_the_unit_file() {
