@@ -19,7 +19,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http_body::{Body, Frame};
+use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, message};
@@ -467,6 +467,10 @@ impl Body for LargeReply {
             return Poll::Ready(Some(Ok(Frame::data(held))));
         }
         self.ending.poll_frame()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.unsent as u64)
     }
 }
 

@@ -312,7 +312,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         let task = self.slots[index as usize].task.clone();
         let mut cx = Context::from_waker(&task);
         loop {
-            let room = self.room(index, stream);
+            // Trailers need no room in a window, so a body that contains no more data is polled without room.
+            let has_data = match &self.slots[index as usize].work {
+                Work::Body { body, part } => {
+                    part.has_remaining() || body.size_hint().exact() != Some(0)
+                }
+                _ => return Step::Done,
+            };
+            let room = if has_data || self.is_output_full() { self.room(index, stream) } else { 1 };
             if room == 0 {
                 return if self.connection.has_stream(stream) { Step::Waiting } else { Step::Done };
             }

@@ -38,6 +38,7 @@ impl Service<Request<IncomingBody>> for Echo {
             let _counted = counted;
             match request.uri().path() {
                 "/never" => std::future::pending().await,
+                "/exact" => Ok(Response::new(BoxBody::new(Exact { is_sent: false }))),
                 "/limited" => {
                     let body = Full::new(Bytes::from(vec![0; LIMITED_BYTES]));
                     let mut response = Response::new(body.map_err(|never| match never {}).boxed());
@@ -93,6 +94,32 @@ const SETTINGS: Settings = Settings {
     head_timeout: Duration::from_secs(10),
     keepalive: None,
 };
+
+/// A body that fills the client's window exactly, and ends with trailers.
+struct Exact {
+    is_sent: bool,
+}
+
+impl hyper::body::Body for Exact {
+    type Data = Bytes;
+    type Error = crate::listen::BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+        let frame = if std::mem::replace(&mut self.is_sent, true) {
+            hyper::body::Frame::trailers(http::HeaderMap::new())
+        } else {
+            hyper::body::Frame::data(vec![0; WINDOW_DEFAULT as usize].into())
+        };
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        hyper::body::SizeHint::with_exact(if self.is_sent { 0 } else { WINDOW_DEFAULT.into() })
+    }
+}
 
 /// Serves a connection, and returns the client's end of it.
 fn serve(service: &Echo, settings: Settings) -> DuplexStream {
@@ -525,4 +552,22 @@ async fn a_client_that_reads_other_responses_on_its_connection_keeps_a_limited_r
         client.write_all(&room(0, 11_000)).await.unwrap();
         tokio::time::sleep(PACE.time / 2).await;
     }
+}
+
+#[tokio::test]
+async fn trailers_are_sent_although_the_window_is_used_up() {
+    let mut client = serve(&Echo::default(), SETTINGS);
+    greet(&mut client).await;
+    let body = frame(kind::DATA, flag::END_STREAM, 1, b"");
+    client.write_all(&[request(1, "/exact"), body].concat()).await.unwrap();
+    let mut read = 0;
+    loop {
+        let (header, payload) = read_frame(&mut client).await;
+        match header.kind {
+            kind::DATA => read += payload.len(),
+            kind::HEADERS if header.flags & flag::END_STREAM != 0 => break,
+            _ => {}
+        }
+    }
+    assert_eq!(read, WINDOW_DEFAULT as usize);
 }
