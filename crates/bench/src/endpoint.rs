@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use quorate_tls::{
     Allowed, ChannelConnector, ChannelStream, Connector, ConnectorSettings, Pair, Place, Protocols,
-    ServerCheck, Trust,
+    ServerCheck, Trust, split_scheme,
 };
 use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
@@ -33,7 +33,7 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+        let (scheme, rest) = split_scheme(text);
         let (is_secured, is_file) = match scheme {
             "" => (None, false),
             "http" => (Some(false), false),
@@ -249,11 +249,13 @@ mod tests {
             ("https://a:1", "a:1", true),
             ("unix:///tmp/s", "localhost", false),
             ("unixs://s:1", "localhost", true),
+            ("unix:s:1", "localhost", false),
+            ("unixs:/tmp/s", "localhost", true),
         ] {
             let endpoint = endpoint(text, &open);
             assert_eq!((endpoint.authority(), endpoint.is_secured()), (authority, is_secured));
         }
-        for text in ["ftp://a:1", "localhost", "unix://", "http://a:1/b"] {
+        for text in ["ftp://a:1", "localhost", "unix://", "unix:", "http://a:1/b"] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }

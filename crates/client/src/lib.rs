@@ -38,7 +38,7 @@ use quorate_api::etcdserverpb::maintenance_client::MaintenanceClient;
 use quorate_api::etcdserverpb::watch_client::WatchClient;
 use quorate_grpc::methods::Kind;
 use quorate_grpc::wording::in_grpc_gos_words;
-use quorate_tls::{ChannelConnector, Place};
+use quorate_tls::{ChannelConnector, Place, split_scheme};
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::codegen::http::uri::InvalidUri;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -587,7 +587,7 @@ impl Address {
     /// Parses an endpoint as etcd does. An endpoint without a scheme or with the scheme `unix` uses TLS if
     /// [`Transport::is_asked_for`] returns true.
     fn of(endpoint: &str, transport: &Transport) -> Result<Self, Failure> {
-        let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
+        let (scheme, rest) = split_scheme(endpoint);
         let is_secured = match scheme {
             "https" | "unixs" => true,
             "http" => false,
@@ -659,6 +659,8 @@ mod tests {
             ("https://[::1]:1/", "[::1]:1 true", "[::1]:1 true"),
             ("unix:///tmp/s", "file /tmp/s false", "file /tmp/s true"),
             ("unixs://s", "file s true", "file s true"),
+            ("unix:s:1", "file s:1 false", "file s:1 true"),
+            ("unixs:/tmp/s", "file /tmp/s true", "file /tmp/s true"),
             ("ftp://a:1", "128", "128"),
         ] {
             assert_eq!((&*shown(text, &plain), &*shown(text, &secured)), (without, with), "{text}");

@@ -4,6 +4,7 @@
 //! A call that timed out has no cause of its own, so the last connection error is logged as the likely cause. Errors
 //! that the server returned are printed without a warning.
 
+use quorate_tls::split_scheme;
 use serde_json::Value;
 use tonic::{Code, Status};
 
@@ -28,7 +29,7 @@ impl Client {
             return;
         }
         let first = self.targets.first().map_or("", |target| &*target.text);
-        let authority = first.split_once("://").map_or(first, |(_, rest)| rest);
+        let (_, authority) = split_scheme(first);
         let fields = vec![
             ("target", format!("etcd-endpoints://{:p}/{authority}", self.targets.as_ptr()).into()),
             ("attempt", attempt.into()),

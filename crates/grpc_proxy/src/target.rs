@@ -1,7 +1,7 @@
 //! Parses endpoints and configures connections to them.
 
 use http::Uri;
-use quorate_tls::{ChannelConnector, Connector, Place};
+use quorate_tls::{ChannelConnector, Connector, Place, split_scheme};
 use thiserror::Error;
 
 /// An invalid endpoint.
@@ -59,7 +59,7 @@ impl Target {
 impl Targets {
     /// Parses an endpoint in any format accepted by etcd.
     pub(crate) fn target(&self, endpoint: &str) -> Result<Target, TargetError> {
-        let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
+        let (scheme, rest) = split_scheme(endpoint);
         let is_secured = match scheme {
             "https" | "unixs" => true,
             "http" => false,
@@ -130,6 +130,7 @@ mod tests {
             ("https://a", "https://a:443/", "https://a:443/"),
             ("https://[::1]:1/", "https://[::1]:1/", "https://[::1]:1/"),
             ("unix:///tmp/s", "http://localhost/", "http://localhost/"),
+            ("unix:s:1", "http://localhost/", "http://localhost/"),
         ] {
             let uri = |is_asked_for| targets(is_asked_for).target(text).unwrap().uri.to_string();
             assert_eq!((&*uri(false), &*uri(true)), (without, with), "{text}");
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn an_endpoint_that_cannot_be_verified_is_never_dialed_in_plaintext() {
         let targets = Targets { connectors: Err("why".to_owned()), is_asked_for: false };
-        for secured in ["https://a:1", "unixs:///tmp/s"] {
+        for secured in ["https://a:1", "unixs:///tmp/s", "unixs:s:1"] {
             let error = targets.target(secured).unwrap_err().to_string();
             let begins = format!("cannot verify the certificate of {secured}: why; ");
             assert!(error.starts_with(&begins) && error.contains("--cacert"), "{error}");
