@@ -1,13 +1,15 @@
 //! Parses the configuration file into a tree of values: YAML, which includes JSON.
 //!
 //! etcd reads its file as YAML 1.1: a plain `yes` or `on` is true, `010` is eight, the last of several equal keys
-//! applies, and `<<` merges entries into the mapping. Our parser implements YAML 1.2 and returns events with the style
-//! of each scalar, so this module converts scalars to values.
+//! applies, `<<` merges entries into the mapping, and lines within brackets or braces have any indentation. Our parser
+//! implements YAML 1.2 and returns events with the style of each scalar, so this module converts scalars to values, and
+//! indents the lines that the parser refuses.
 //!
 //! # Invariants
 //!
 //! * The tree is bounded: aliases that would expand it beyond [`NODE_COUNT_MAX`] are refused.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use quorate_gotext::number::{parse_int, parse_uint};
@@ -60,6 +62,11 @@ impl YamlValue {
 const NODE_COUNT_MAX: usize = 100_000;
 /// The maximum nesting depth.
 const DEPTH_MAX: usize = 100;
+/// How often lines are indented for the parser. The file is parsed again each time. A file that needs more is refused
+/// as invalid.
+const INDENTATIONS_MAX: usize = 1_000;
+/// The indentation that is added to a line. It is usually sufficient, because few files are nested deeper.
+const INDENTATION: &str = "                ";
 
 /// The reason why a file is invalid YAML.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,34 +100,66 @@ impl From<ScanError> for YamlError {
 }
 
 /// Parses the first document in `text`. Returns null if there is no document.
+///
+/// As in etcd, the lines of a list in brackets or a mapping in braces may have any indentation. The parser accepts them
+/// only if they are indented further than the enclosing mapping. If the parser refuses such a line, the line is
+/// indented, and the text is parsed again. The indentation of these lines has no meaning, and line numbers stay the
+/// same.
 pub(super) fn read(text: &str) -> Result<YamlValue, YamlError> {
-    let mut reader =
-        Reader { events: Parser::new_from_str(text), anchors: BTreeMap::new(), node_count: 0 };
-    loop {
-        match reader.next()? {
-            None | Some(Event::StreamEnd) => return Ok(YamlValue::Null),
-            Some(Event::DocumentStart(_)) => break,
-            Some(_) => {}
-        }
+    let mut text = Cow::Borrowed(text);
+    for _ in 0..INDENTATIONS_MAX {
+        let mut reader = Reader::new(&text);
+        let outcome = reader.document();
+        let Some(index) = reader.unindented else { return outcome };
+        let at = text.char_indices().nth(index).map_or(text.len(), |(at, _)| at);
+        text.to_mut().insert_str(at, INDENTATION);
     }
-    match reader.next()? {
-        Some(event) => reader.node(event, 0),
-        None => Ok(YamlValue::Null),
-    }
+    Reader::new(&text).document()
+}
+
+/// Returns whether the parser has refused a line of a flow collection because of its indentation. The position of the
+/// error is then the first character of the line that is not blank.
+fn is_unindented(error: &ScanError) -> bool {
+    matches!(error.info(), "invalid indentation" | "invalid indentation in flow construct")
 }
 
 struct Reader<'a> {
     events: Parser<'a, saphyr_parser::StrInput<'a>>,
     anchors: BTreeMap<usize, (YamlValue, usize)>,
     node_count: usize,
+    /// The position, in characters, at which the parser has refused a line of a flow collection because of its
+    /// indentation.
+    unindented: Option<usize>,
 }
 
 impl<'a> Reader<'a> {
+    fn new(text: &'a str) -> Self {
+        let events = Parser::new_from_str(text);
+        Self { events, anchors: BTreeMap::new(), node_count: 0, unindented: None }
+    }
+
+    fn document(&mut self) -> Result<YamlValue, YamlError> {
+        loop {
+            match self.next()? {
+                None | Some(Event::StreamEnd) => return Ok(YamlValue::Null),
+                Some(Event::DocumentStart(_)) => break,
+                Some(_) => {}
+            }
+        }
+        match self.next()? {
+            Some(event) => self.node(event, 0),
+            None => Ok(YamlValue::Null),
+        }
+    }
+
     fn next(&mut self) -> Result<Option<Event<'a>>, YamlError> {
         match self.events.next() {
             None => Ok(None),
             Some(Ok((event, _))) => Ok(Some(event)),
-            Some(Err(error)) => Err(error.into()),
+            Some(Err(error)) => {
+                self.unindented = is_unindented(&error).then(|| error.marker().index());
+                Err(error.into())
+            }
         }
     }
 
@@ -343,6 +382,56 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_flow_collections_may_have_any_indentation() {
+        let flow = |text: &str| read(&format!("before: 1\n{text}\nafter: 2\n"));
+        for (spread, short) in [
+            ("key: [\n  \"a\"\n]", "key: [a]"),
+            (
+                "key: [\n'a',\n# a comment ] with \" quotes\n\"b ] [ # b\"\n]",
+                "key: [a, 'b ] [ # b']",
+            ),
+            ("key: {\n  \"a\": \"b\"\n}", "key: {a: b}"),
+            ("key: {\n\"a\": [\n{\n\"b\": 1\n},\n],\n}", "key: {a: [{b: 1}]}"),
+            ("key: [\n  TLS_A,\n  TLS_B\n]", "key: [TLS_A, TLS_B]"),
+            ("key: [\n]", "key: []"),
+            ("key:\n  - {\n\"a\":\n1\n}\n  - 'é': [\n]", "key: [{a: 1}, {é: []}]"),
+            (
+                "key:\n  inner:\n    deep: [\n  \"a\"\n]\n  next: 3",
+                "key: {inner: {deep: [a]}, next: 3}",
+            ),
+            ("key: [\r\n  \"a\",\r\n]\r", "key: [a]"),
+        ] {
+            let expected = flow(short);
+            assert!(expected.is_ok(), "{short}: {expected:?}");
+            assert_eq!(flow(spread), expected, "{spread}");
+        }
+    }
+
+    #[test]
+    fn errors_after_unindented_flow_collections_have_their_line() {
+        for (text, expected) in [
+            ("a: [\n\"b\"\n]\nc: d: e\n", 4),
+            ("a: {\n\"b\": 1\n}\nc: ]\n", 4),
+            ("a: |\n  x\n b: 1\n", 3),
+            ("a:\n[\n\"b\"\n]\n", 4),
+            ("a: [\n---\n]\n", 2),
+        ] {
+            let Err(YamlError::Syntax { line, .. }) = read(text) else {
+                panic!("an invalid document was accepted: {text}")
+            };
+            assert_eq!(line, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_indented_lines_is_limited() {
+        let list = |count: usize| format!("a: [\n{}]\n", "\"b\",\n".repeat(count));
+        // The closing bracket is on a line of its own.
+        assert!(read(&list(INDENTATIONS_MAX - 1)).is_ok());
+        assert!(read(&list(INDENTATIONS_MAX)).is_err());
+    }
+
+    #[test]
     fn alias_expansion_is_limited() {
         let mut text = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n".to_owned();
         for level in 1..12 {
@@ -354,7 +443,43 @@ mod tests {
         assert!(read(&deep).is_err());
     }
 
+    /// Returns a flow collection whose lines have the given indentation, in turn.
+    fn spread(value: &serde_json::Value, widths: &[usize]) -> String {
+        let text = serde_json::to_string_pretty(value).unwrap();
+        let mut widths = widths.iter().cycle();
+        let lines = text.lines().map(|line| {
+            let width = widths.next().copied().unwrap_or_default();
+            format!("{}{}", " ".repeat(width), line.trim_start())
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    fn json() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            "[-a-z:#{}\\[\\]&*!|>'\" ]{0,8}".prop_map(serde_json::Value::from),
+            any::<u16>().prop_map(serde_json::Value::from),
+            any::<bool>().prop_map(serde_json::Value::from),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(serde_json::Value::from),
+                prop::collection::btree_map("[a-z ]{1,4}", inner, 0..4)
+                    .prop_map(|map| map.into_iter().collect()),
+            ]
+        })
+    }
+
     proptest! {
+        #[test]
+        fn the_indentation_of_flow_collections_has_no_meaning(
+            value in json(), widths in prop::collection::vec(0..6_usize, 1..6)
+        ) {
+            let text = |inner: &str| format!("a:\n  b: {inner}\n  c: 1\nd: 2\n");
+            let expected = read(&text(&value.to_string()));
+            prop_assert!(expected.is_ok(), "{expected:?}");
+            prop_assert_eq!(read(&text(spread(&value, &widths).trim_start())), expected);
+        }
+
         #[test]
         fn any_input_is_parsed_or_refused_without_a_panic(text in "[-a-z0-9:#{}\\[\\]&*!|>'\" \n\t]{0,60}") {
             let _outcome = read(&text);

@@ -48,6 +48,20 @@ fn the_environment_may_name_a_configuration_file_in_json() {
 }
 
 #[test]
+fn lists_and_sections_of_a_file_may_end_with_an_unindented_bracket() {
+    let read = file(
+        "cipher-suites: [\n  TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,\n  \
+         TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384\n]\nlog-outputs: [\n  \"stderr\"\n]\n\
+         client-transport-security: {\n  \"cert-file\": \"a\",\n  \"key-file\": \"b\"\n}\nname: x\n",
+    );
+    let config = read.unwrap().config;
+    assert_eq!(config.security.cipher_suites.len(), 2);
+    assert_eq!(config.log.outputs, [Output::Stderr]);
+    assert_eq!(config.security.client.cert_file, "a");
+    assert_eq!(config.name, "x");
+}
+
+#[test]
 fn invalid_files_are_refused_with_the_messages_of_etcd() {
     let field = |text: &str| {
         format!("error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {text}")
