@@ -11,15 +11,12 @@ use std::task::{Context, Poll, ready};
 
 use quorate_tls::{
     Allowed, ChannelConnector, ChannelStream, Connector, ConnectorSettings, Pair, Place, Protocols,
-    ServerCheck, Trust, split_scheme,
+    ServerCheck, Trust, authority_of_file, split_scheme,
 };
 use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::error::BenchError;
-
-/// The host name in requests to a server on a Unix socket.
-const LOCAL_AUTHORITY: &str = "localhost";
 
 /// The address of a server on the command line: `host:port` or a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +113,7 @@ impl Endpoint {
     pub(crate) fn authority(&self) -> &str {
         match &self.place {
             Place::Host(authority) => authority,
-            Place::File(_) => LOCAL_AUTHORITY,
+            Place::File(path) => authority_of_file(path),
         }
     }
 
@@ -247,10 +244,10 @@ mod tests {
             ("[::1]:2379", "[::1]:2379", false),
             ("http://a:1/", "a:1", false),
             ("https://a:1", "a:1", true),
-            ("unix:///tmp/s", "localhost", false),
-            ("unixs://s:1", "localhost", true),
-            ("unix:s:1", "localhost", false),
-            ("unixs:/tmp/s", "localhost", true),
+            ("unix:///tmp/s", "s", false),
+            ("unixs://s:1", "s:1", true),
+            ("unix:s:1", "s:1", false),
+            ("unixs:/tmp/s", "s", true),
         ] {
             let endpoint = endpoint(text, &open);
             assert_eq!((endpoint.authority(), endpoint.is_secured()), (authority, is_secured));

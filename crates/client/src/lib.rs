@@ -38,7 +38,7 @@ use quorate_api::etcdserverpb::maintenance_client::MaintenanceClient;
 use quorate_api::etcdserverpb::watch_client::WatchClient;
 use quorate_grpc::methods::Kind;
 use quorate_grpc::wording::in_grpc_gos_words;
-use quorate_tls::{ChannelConnector, Place, split_scheme};
+use quorate_tls::{ChannelConnector, Place, authority_of_file, split_scheme};
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::codegen::http::uri::InvalidUri;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -224,12 +224,12 @@ impl Client {
                 Place::Host(authority) => cause::fault_of(authority),
                 Place::File(_) => None,
             };
-            let (scheme, authority) = match &place {
+            let scheme = if is_secured { "https" } else { "http" };
+            let authority = match &place {
                 // The address is invalid, so calls never use this placeholder.
-                _ if fault.is_some() => ("http", "localhost"),
-                Place::Host(authority) if is_secured => ("https", authority.as_str()),
-                Place::Host(authority) => ("http", authority.as_str()),
-                Place::File(_) => ("http", "localhost"),
+                _ if fault.is_some() => "localhost",
+                Place::Host(authority) => authority,
+                Place::File(path) => authority_of_file(path),
             };
             let bad_endpoint =
                 |error: InvalidUri| Failure::bad_args(format!("bad endpoint {text}: {error}"));
@@ -711,6 +711,17 @@ mod tests {
             Timeouts { dial_timeout: second, keepalive_time: second, keepalive_timeout: second };
         let (transport, nobody) = (Transport::default(), Rc::default());
         Client::new(endpoints, &transport, nobody, timeouts, limits, Logger::default()).unwrap()
+    }
+
+    #[test]
+    fn the_authority_of_requests_is_the_host_or_the_file_name_of_the_socket() {
+        let client = client(&["a:1", "unix:localhost:20000", "unix:///run/etcd.sock"]);
+        let authorities: Vec<_> = client
+            .targets
+            .iter()
+            .map(|it| it.endpoint.uri().authority().unwrap().as_str())
+            .collect();
+        assert_eq!(authorities, ["a:1", "localhost:20000", "etcd.sock"]);
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Parses endpoints and configures connections to them.
 
 use http::Uri;
-use quorate_tls::{ChannelConnector, Connector, Place, split_scheme};
+use quorate_tls::{ChannelConnector, Connector, Place, authority_of_file, split_scheme};
 use thiserror::Error;
 
 /// An invalid endpoint.
@@ -73,11 +73,11 @@ impl Targets {
             "unix" | "unixs" => Place::File(rest.into()),
             _ => Place::Host(authority(rest, scheme)),
         };
-        let uri = match (&place, is_secured) {
-            (Place::Host(authority), true) => format!("https://{authority}"),
-            (Place::Host(authority), false) => format!("http://{authority}"),
-            (Place::File(_), _) => "http://localhost".to_owned(),
+        let authority = match &place {
+            Place::Host(authority) => authority,
+            Place::File(path) => authority_of_file(path),
         };
+        let uri = format!("{}://{authority}", if is_secured { "https" } else { "http" });
         let uri = uri.parse().map_err(|_| TargetError::Endpoint(endpoint.to_owned()))?;
         let (grpc, http1) = match &self.connectors {
             _ if !is_secured => (None, None),
@@ -129,8 +129,8 @@ mod tests {
             ("http://a:1", "http://a:1/", "http://a:1/"),
             ("https://a", "https://a:443/", "https://a:443/"),
             ("https://[::1]:1/", "https://[::1]:1/", "https://[::1]:1/"),
-            ("unix:///tmp/s", "http://localhost/", "http://localhost/"),
-            ("unix:s:1", "http://localhost/", "http://localhost/"),
+            ("unix:///tmp/s", "http://s/", "https://s/"),
+            ("unix:s:1", "http://s:1/", "https://s:1/"),
         ] {
             let uri = |is_asked_for| targets(is_asked_for).target(text).unwrap().uri.to_string();
             assert_eq!((&*uri(false), &*uri(true)), (without, with), "{text}");

@@ -1,8 +1,13 @@
-//! The scheme of an endpoint, in each form that etcd's clients accept.
+//! The scheme of an endpoint, in each form that etcd's clients accept, and the authority in requests to a Unix socket.
 //!
 //! # Not here
 //!
 //! The meaning of the schemes, and the format of the rest: the callers differ in what they accept.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use http::uri::Authority;
 
 /// Splits an endpoint into its scheme, which is empty if the endpoint has none, and the rest. As in etcd, a path may
 /// follow `unix:` and `unixs:` with or without `//`.
@@ -16,9 +21,32 @@ pub fn split_scheme(endpoint: &str) -> (&str, &str) {
     endpoint.split_once("://").unwrap_or(("", endpoint))
 }
 
+/// Returns the authority in requests to a server on a Unix socket. As in etcd, this is the name of the file. If the name
+/// cannot be an authority, the result is `localhost`.
+pub fn authority_of_file(path: &Path) -> &str {
+    let name = path.file_name().and_then(OsStr::to_str);
+    let is_valid = |name: &&str| !name.contains('@') && name.parse::<Authority>().is_ok();
+    name.filter(is_valid).unwrap_or("localhost")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_authority_of_a_socket_is_its_file_name() {
+        for (path, expected) in [
+            ("localhost:20000", "localhost:20000"),
+            ("/run/etcd/m.sock", "m.sock"),
+            ("/run/etcd/", "etcd"),
+            ("/run/a b", "localhost"),
+            ("/run/a@b", "localhost"),
+            ("/", "localhost"),
+            ("", "localhost"),
+        ] {
+            assert_eq!(authority_of_file(Path::new(path)), expected, "{path}");
+        }
+    }
 
     #[test]
     fn a_scheme_is_split_from_the_rest_and_sockets_need_no_slashes() {

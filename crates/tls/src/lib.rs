@@ -43,7 +43,7 @@ pub use accept::{Accepted, Acceptor, AcceptorSettings, ClientCertificate, Client
 pub use authorities::{ServerCheck, Trust, have_common_authority};
 pub use channel::{ChannelConnector, ChannelIo, ChannelStream, Place, host_of_file};
 pub use connect::{ConnectError, Connector, ConnectorSettings};
-pub use endpoint::split_scheme;
+pub use endpoint::{authority_of_file, split_scheme};
 pub use errors::tls_reason;
 pub use expiry::{Expiry, Part};
 pub use facts::CertificateFacts;
