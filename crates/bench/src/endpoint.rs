@@ -22,7 +22,7 @@ use crate::error::BenchError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     place: Place,
-    /// Whether the scheme requires TLS; `None` if the address has no scheme.
+    /// Whether the scheme requires TLS; `None` if TLS files decide, as for `unix` and for addresses without a scheme.
     is_secured: Option<bool>,
 }
 
@@ -35,7 +35,7 @@ impl FromStr for Address {
             "" => (None, false),
             "http" => (Some(false), false),
             "https" => (Some(true), false),
-            "unix" => (Some(false), true),
+            "unix" => (None, true),
             "unixs" => (Some(true), true),
             _ => {
                 return Err(
@@ -64,7 +64,8 @@ pub(crate) struct Security {
 }
 
 impl Security {
-    /// Returns the endpoints for these addresses. An address without a scheme uses TLS if TLS files are given.
+    /// Returns the endpoints for these addresses. A `unix` address, or an address without a scheme, uses TLS if TLS files
+    /// are given, as in etcd's clients.
     pub(crate) fn endpoints(&self, addresses: &[Address]) -> Result<Vec<Endpoint>, BenchError> {
         let is_asked_for = self.cacert.is_some() || self.cert.is_some() || self.key.is_some();
         let is_secured = |address: &Address| address.is_secured.unwrap_or(is_asked_for);
@@ -258,12 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn addresses_without_a_scheme_use_tls_if_tls_files_are_given() {
+    fn sockets_and_addresses_without_a_scheme_use_tls_if_tls_files_are_given() {
         let missing = || Some(PathBuf::from("/nonexistent"));
         let security = Security { cacert: missing(), ..Security::default() };
         let address = |text: &str| text.parse::<Address>().unwrap();
         assert!(security.endpoints(&[address("a:1")]).is_err());
         assert!(security.endpoints(&[address("http://a:1")]).is_ok());
+        assert!(security.endpoints(&[address("unix:/tmp/s")]).is_err());
         let half = Security { cert: missing(), trusts_all: true, ..Security::default() };
         assert!(half.endpoints(&[address("a:1")]).unwrap_err().to_string().contains("--key"));
     }
