@@ -7,6 +7,7 @@
 //!
 //! The caller limits the length of the response and the duration of the call.
 
+use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,8 +17,9 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Connection};
 use hyper_util::rt::TokioIo;
 use quorate_gotext::quote::go_dial_reason;
+use quorate_tls::tls_reason;
 
-use crate::dialer::{Dialer, PeerStream, Target};
+use crate::dialer::{Dialer, PeerStream, Target, connection_reason};
 use crate::pool::{self, ConnectionPool};
 
 /// Why a call failed.
@@ -26,21 +28,16 @@ pub enum CallError {
     /// The URL is invalid.
     #[error("{0}: not a valid peer URL")]
     Url(String),
-    /// The connection failed.
-    #[error("{}", go_dial_reason(target, source))]
-    Dial {
-        /// The scheme and address that were dialed.
-        target: String,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    /// The connection failed, for this reason.
+    #[error("{0}")]
+    Dial(String),
     /// The connection was closed, or the peer's answer was not valid HTTP.
-    #[error("{url}: {source}")]
+    #[error("{url}: {reason}")]
     Http {
         /// The URL of the call.
         url: String,
-        /// The error from the HTTP library.
-        source: hyper::Error,
+        /// The error of the connection or from the HTTP library.
+        reason: String,
     },
     /// The response is longer than the limit.
     #[error("{url}: the response is longer than {bytes_max} bytes")]
@@ -64,6 +61,21 @@ pub enum CallError {
         /// The URL of the call.
         url: String,
     },
+}
+
+impl CallError {
+    /// Returns the error for a connection that could not be established.
+    pub(crate) fn dial(url: &str, target: &Target, error: &io::Error) -> Self {
+        Self::Dial(match tls_reason(error) {
+            Some(reason) => format!("{url}: {reason}"),
+            None => go_dial_reason(target, error),
+        })
+    }
+
+    /// Returns the error for a call that failed on an established connection.
+    pub(crate) fn http(url: &str, error: &hyper::Error) -> Self {
+        Self::Http { url: url.to_owned(), reason: connection_reason(error) }
+    }
 }
 
 /// A request to a peer URL, with the limits for its response.
@@ -131,8 +143,7 @@ impl Call {
             // The reader of the body also receives connection errors, so this task ignores them.
             tokio::spawn(async move { drop(connection.await) });
             let request = self.request(&url, target.authority())?;
-            let http = |source| CallError::Http { url: url.clone(), source };
-            sender.send_request(request).await.map_err(http)
+            sender.send_request(request).await.map_err(|error| CallError::http(&url, &error))
         };
         match tokio::time::timeout(timeout, opening).await {
             Ok(answer) => answer,
@@ -156,7 +167,7 @@ impl Call {
             answered = &mut answer => answered,
             ended = &mut connection => match ended {
                 Ok(()) => answer.await,
-                Err(source) => Err(CallError::Http { url: url.to_owned(), source }),
+                Err(error) => Err(CallError::http(url, &error)),
             },
         }
     }
@@ -210,8 +221,8 @@ impl Call {
         sender: &mut pool::Sender,
     ) -> Result<Response<Bytes>, CallError> {
         let request = self.request(url, &authority)?;
-        let http = |source| CallError::Http { url: url.to_owned(), source };
-        let (head, body) = sender.send_request(request).await.map_err(http)?.into_parts();
+        let answer = sender.send_request(request).await;
+        let (head, body) = answer.map_err(|error| CallError::http(url, &error))?.into_parts();
         let body = Limited::new(body, self.bytes_max).collect().await.map_err(|error| {
             if error.is::<LengthLimitError>() {
                 CallError::TooLong { url: url.to_owned(), bytes_max: self.bytes_max }
@@ -232,10 +243,10 @@ async fn connect(
     target: &Target,
     url: &str,
 ) -> Result<(pool::Sender, Connection<TokioIo<PeerStream>, Full<Bytes>>), CallError> {
-    let dial = |source| CallError::Dial { target: target.to_string(), source };
-    let stream = dialer.connect(target, None).await.map_err(dial)?;
+    let connected = dialer.connect(target, None).await;
+    let stream = connected.map_err(|error| CallError::dial(url, target, &error))?;
     let opened = http1::handshake(TokioIo::new(stream)).await;
-    opened.map_err(|source| CallError::Http { url: url.to_owned(), source })
+    opened.map_err(|error| CallError::http(url, &error))
 }
 
 #[cfg(test)]

@@ -13,11 +13,12 @@ use hyper_util::rt::TokioIo;
 
 use crate::body::BoxError;
 use crate::contact::Contact;
-use crate::dialer::{PeerStream, Target};
+use crate::dialer::{PeerStream, Target, connection_reason};
 use crate::handshake::{CLUSTER_ID, Mismatch};
 use crate::local::Local;
 use quorate_gotext::quote::go_dial_reason;
 use quorate_telemetry::log;
+use quorate_tls::tls_reason;
 
 /// Maximum length of a response. Peers answer with a single line.
 pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -27,11 +28,11 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 10;
 pub(crate) enum DialError {
     #[error("{url:?}: peer URLs must have the scheme http, https, unix or unixs")]
     Url { url: String },
-    #[error("{}", go_dial_reason(target, source))]
+    #[error("{}", tls_reason(source).unwrap_or_else(|| go_dial_reason(target, source)))]
     Connect { target: Target, source: io::Error },
     #[error("dial {target}: i/o timeout")]
     Timeout { target: Target },
-    #[error("{}", log::error_chain(.0))]
+    #[error("{}", connection_reason(.0))]
     Http(#[from] hyper::Error),
 }
 
@@ -47,7 +48,7 @@ impl DialError {
 pub(crate) enum PostError {
     #[error(transparent)]
     Dial(#[from] DialError),
-    #[error("{}", log::error_chain(.0))]
+    #[error("{}", connection_reason(.0))]
     Http(#[from] hyper::Error),
     #[error("{}", log::error_chain(&**.0))]
     Answer(BoxError),

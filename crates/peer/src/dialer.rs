@@ -3,6 +3,7 @@
 //! `http` and `https` URLs name a host. `unix` and `unixs` URLs name a socket file, relative to the working
 //! directory unless the path starts with a slash.
 
+use std::error::Error;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,7 +11,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use quorate_tls::{ConnectError, Connector, host_of_file};
+use quorate_telemetry::log;
+use quorate_tls::{ConnectError, Connector, host_of_file, tls_reason};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream, UnixStream, lookup_host};
 
@@ -77,6 +79,12 @@ impl std::fmt::Display for Target {
             Place::File(path) => write!(f, "unix {}", path.display()),
         }
     }
+}
+
+/// Returns the reason why an established connection failed. With TLS 1.3, a client learns only after its handshake
+/// that the server has refused its certificate.
+pub(crate) fn connection_reason(error: &(dyn Error + 'static)) -> String {
+    tls_reason(error).unwrap_or_else(|| log::error_chain(error))
 }
 
 /// Settings for connections to other members.

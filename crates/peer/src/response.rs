@@ -23,6 +23,8 @@ use std::io;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
 
+use crate::dialer::connection_reason;
+
 /// Maximum length of a head.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
 
@@ -53,7 +55,7 @@ pub(crate) enum ResponseError {
     TooLong,
     #[error("unexpected EOF")]
     UnexpectedEnd,
-    #[error(transparent)]
+    #[error("{}", connection_reason(.0))]
     Io(#[from] io::Error),
 }
 

@@ -36,6 +36,7 @@ mod direct_writes;
 mod newer_image;
 mod refusals;
 mod stream_responses;
+mod tls_reasons;
 
 use super::*;
 use crate::backlog::WAITING_BYTES_MAX;

@@ -47,8 +47,8 @@ pub async fn upgrade(
     let url = format!("{base}{path}");
     let target = Target::of(base).ok_or_else(|| CallError::Url(url.clone()))?;
     let connecting = async {
-        let dial = |source| CallError::Dial { target: target.to_string(), source };
-        let http = |source| CallError::Http { url: url.clone(), source };
+        let dial = |error| CallError::dial(&url, &target, &error);
+        let http = |error| CallError::http(&url, &error);
         let stream = dialer.connect(&target, Some(silence_max)).await.map_err(dial)?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
