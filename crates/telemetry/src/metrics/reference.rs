@@ -12,6 +12,10 @@ This page is generated from the declarations of the series (`telemetry::metrics`
 compares it with them. A member serves the series at `/metrics`, as text or protobuf. A series with
 labels appears when it has its first value. `grpc_server_handling_seconds` exists only with
 `--metrics=extensive`.
+
+etcd's series of the Go runtime (`go_…`) do not exist. Use `process_resident_memory_bytes` and
+`process_cpu_seconds_total` for the process, and the series `quorate_…_bytes` for the memory of each
+queue.
 ";
 
 /// The section of a metric on the page, by the prefix of its name.
