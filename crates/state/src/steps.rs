@@ -1,8 +1,8 @@
-//! Counts the steps that checks of client input take, so that tests can measure the cost of these checks
-//! (`apply::tests::cost`, `watch::tests`).
+//! Counts the steps that reads and checks of client input take, so that tests can measure their cost
+//! (`apply::tests::cost`, `mvcc::tests`, `watch::tests`).
 //!
-//! A step is a comparison of keys, a lookup of the permissions for a key, or a check of one watcher. The functions used
-//! by these checks count their steps here. Steps are counted only in tests.
+//! A step is a comparison of keys, a visit of a key in the index, a lookup of the permissions for a key, or a check of
+//! one watcher. The functions used by these reads and checks count their steps here. Steps are counted only in tests.
 
 /// Counts a step.
 #[inline]

@@ -25,6 +25,7 @@ use super::error::{MvccError, MvccRefusal};
 use super::key_range::KeyRange;
 use super::remembered_hashes::HashKv;
 use super::snapshot::Snapshot;
+use super::tree::Wanted;
 use super::view::View;
 use crate::backend::Fault;
 use crate::schema::{Bucket, RecordKey, Revision};
@@ -159,7 +160,7 @@ impl Keep {
     /// hashed revision count as visible, too.
     fn new(snapshot: &Snapshot<'_>, compacted: i64, revision: i64, with_tombstones: bool) -> Self {
         let mut keep = Self { visible: Vec::new(), any: false };
-        snapshot.walk(KeyRange::From(b""), 0, |key, entry| {
+        snapshot.walk(KeyRange::From(b""), Wanted::All, 0, |key, entry| {
             let visible = snapshot.visible(key, entry, revision).map(|found| found.modified);
             let visible = if with_tombstones {
                 let deleted = snapshot.deletion(entry, revision);

@@ -7,7 +7,7 @@
 //! # Invariants
 //!
 //! * A range without filters, in key order and at the snapshot's own revision, visits only the part of the index that
-//!   its response contains, however large the range is.
+//!   its response contains, however large the range is, and however many keys have been deleted from it.
 //! * Keys with equal sort values stay in key order, so that every member returns the same response.
 //!
 //! # Not here
@@ -26,6 +26,7 @@ use super::buffer::RecordBuffer;
 use super::error::MvccError;
 use super::key_range::KeyRange;
 use super::snapshot::{Found, Snapshot};
+use super::tree::Wanted;
 use crate::backend::Fault;
 
 /// The order of the response.
@@ -318,11 +319,14 @@ impl<'a> Snapshot<'a> {
             Candidates::Last(wanted) if newest => (count.saturating_sub(wanted), wanted),
             Candidates::Last(_) => (0, usize::MAX),
         };
+        // If the count is known, the walk ends at the last key that was live.
+        let wanted = known.map_or(wanted, |known| wanted.min(known));
         let mut found = Vec::with_capacity(wanted.min(count));
         if known.is_some() && wanted == 0 {
             return (found, count);
         }
-        self.walk(range, skip, |key, entry| {
+        let visited = if newest { Wanted::Live } else { Wanted::All };
+        self.walk(range, visited, skip, |key, entry| {
             if let Some(visible) = self.visible(key, entry, revision) {
                 count += usize::from(known.is_none());
                 if found.len() < wanted {

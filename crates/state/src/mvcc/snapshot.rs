@@ -15,7 +15,7 @@ use super::error::MvccRefusal;
 use super::history::HistoryView;
 use super::key_range::KeyRange;
 use super::records::Records;
-use super::tree::{Entry, Tree};
+use super::tree::{Counts, Entry, Tree, Wanted};
 use crate::backend::Fault;
 use crate::schema::Revision;
 
@@ -92,7 +92,7 @@ impl<'a> Snapshot<'a> {
         range: KeyRange<'_>,
         mut visit: impl FnMut(&'a [u8], Version) -> ControlFlow<()>,
     ) {
-        self.walk(range, 0, |key, entry| match entry.live() {
+        self.walk(range, Wanted::Live, 0, |key, entry| match entry.live() {
             Some(version) => visit(key, version),
             None => ControlFlow::Continue(()),
         });
@@ -101,9 +101,17 @@ impl<'a> Snapshot<'a> {
     /// Returns the number of live keys in a range at the newest revision.
     #[must_use]
     pub fn count(&self, range: KeyRange<'_>) -> usize {
+        self.counts(range).live
+    }
+
+    /// Returns the number of live keys and of all keys in a range of the index.
+    pub(super) fn counts(&self, range: KeyRange<'_>) -> Counts {
         match range.bounds() {
             Ok((from, to)) => self.tree.count(from, to),
-            Err(key) => usize::from(self.get(key).is_some()),
+            Err(key) => self.tree.get(key).map_or_else(Counts::default, |entry| Counts {
+                live: usize::from(!entry.tombstone),
+                all: 1,
+            }),
         }
     }
 
@@ -142,11 +150,12 @@ impl<'a> Snapshot<'a> {
     pub(super) fn walk(
         &self,
         range: KeyRange<'_>,
+        wanted: Wanted,
         skip: usize,
         mut visit: impl FnMut(&'a [u8], &'a Entry) -> ControlFlow<()>,
     ) {
         match range.bounds() {
-            Ok((from, to)) => self.tree.walk(from, to, skip, visit),
+            Ok((from, to)) => self.tree.walk(from, to, wanted, skip, visit),
             Err(key) => {
                 if skip == 0
                     && let Some((key, entry)) = self.tree.get_key_value(key)

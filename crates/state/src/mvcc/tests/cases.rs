@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::backend::BackendView;
+use crate::steps;
 
 fn put(store: &mut Store, batch: &mut Batch, key: &[u8], value: &[u8]) -> Put {
     let mut txn = store.write(batch);
@@ -263,6 +264,44 @@ fn a_count_at_an_earlier_revision_visits_no_keys_if_few_changes_followed() {
     assert_eq!(known(&mut store, revision), None, "the changes outnumber the keys");
     assert_eq!(known(&mut store, newest), Some(41));
     assert_eq!(known(&mut store, 1), None);
+}
+
+#[test]
+fn reads_at_the_newest_revision_skip_deleted_keys() {
+    let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
+    // The elements of a queue are put and then deleted in the order of their keys.
+    for n in 0..20_000_u16 {
+        put(&mut store, &mut batch, &n.to_be_bytes(), b"");
+    }
+    let all = KeyRange::From(b"");
+    assert_eq!(store.write(&mut batch).delete_range(all).len(), 20_000);
+    put(&mut store, &mut batch, &20_000_u16.to_be_bytes(), b"");
+    put(&mut store, &mut batch, &20_001_u16.to_be_bytes(), b"");
+    for n in 20_002..40_000_u16 {
+        put(&mut store, &mut batch, &n.to_be_bytes(), b"");
+    }
+    store.write(&mut batch).delete_range(KeyRange::From(&20_002_u16.to_be_bytes()));
+    store.publish();
+    let view = store.reader().view();
+    for (limit, found) in [(1, 1), (2, 2), (3, 2), (0, 2)] {
+        for sort_order in [SortOrder::None, SortOrder::Descend] {
+            let query = RangeQuery { limit, sort_order, ..whole(0) };
+            let visited = steps::of(|| {
+                let result = view.range(&query).unwrap();
+                assert_eq!((result.kvs.len(), result.count), (found, 2));
+            });
+            assert!(visited <= 128, "{visited} visited keys with the limit {limit}");
+        }
+    }
+    let visited = steps::of(|| {
+        let mut live = Vec::new();
+        view.snapshot().for_each_live(all, |key, _| {
+            live.push(key.to_vec());
+            ControlFlow::Continue(())
+        });
+        assert_eq!(live, [20_000, 20_001].map(|n: u16| n.to_be_bytes().to_vec()));
+    });
+    assert!(visited <= 128, "{visited} visited keys");
 }
 
 #[test]

@@ -51,9 +51,10 @@ impl Node {
                 let position = inner.child_of(key);
                 let child = &mut inner.children[position];
                 let mut changed = child.node.update(key, change, spare);
-                child.live = child.live.strict_add_signed(changed.live);
+                child.counts.live = child.counts.live.strict_add_signed(changed.live);
+                child.counts.all += usize::from(changed.inserted);
                 if let Some((separator, right)) = changed.split.take() {
-                    child.live -= right.live;
+                    child.counts = child.counts.minus(right.counts);
                     changed.split = insert_child(inner, position, &separator, right);
                 }
                 changed
@@ -90,7 +91,8 @@ impl Node {
                 let inner = Arc::make_mut(inner);
                 let child = &mut inner.children[position];
                 let live = child.node.remove(key, doomed)?;
-                child.live = child.live.strict_add_signed(live);
+                child.counts.live = child.counts.live.strict_add_signed(live);
+                child.counts.all -= 1;
                 rebalance(inner, position);
                 Some(live)
             }
@@ -147,7 +149,7 @@ fn insert_entry(
         "no node is empty after a split: otherwise a search would end in a leaf without the key"
     );
     let separator = separator(left.keys.key(left.entries.len() - 1), right.keys.key(0)).into();
-    let right = Child { live: right.live(), node: Node::Leaf(Arc::new(right)) };
+    let right = Child::new(Node::Leaf(Arc::new(right)));
     *leaf = Arc::new(left);
     Some((separator, right))
 }
@@ -178,7 +180,7 @@ fn insert_child(
         !inner.children.is_empty() && !right.children.is_empty(),
         "no node is empty after a split: otherwise a search would find no child to continue with"
     );
-    let right = Child { live: right.live(), node: Node::Inner(Arc::new(right)) };
+    let right = Child::new(Node::Inner(Arc::new(right)));
     Some((separator, right))
 }
 
@@ -222,8 +224,8 @@ fn rebalance(inner: &mut Inner, position: usize) {
             unreachable!("all leaves are at the same depth")
         }
     };
-    let live = inner.children[left].live + inner.children[left + 1].live;
+    let counts = inner.children[left].counts.plus(inner.children[left + 1].counts);
     inner.separators = inner.separators.remove(left);
     inner.children.remove(left + 1);
-    inner.children[left] = Child { live, node: merged };
+    inner.children[left] = Child { counts, node: merged };
 }

@@ -2,8 +2,9 @@
 //!
 //! The index is a counting B-tree with shared nodes. Cloning a [`Tree`] only increments a reference count, and the
 //! clone never changes: a change to the original copies the nodes on the search path that a clone still uses. Each
-//! inner node stores the number of live keys below each child, so the cost of counting a range or finding its n-th key
-//! is proportional to the depth of the tree.
+//! inner node stores the number of live keys and of all keys below each child, so the cost of counting a range or
+//! finding its n-th live key is proportional to the depth of the tree, and a walk over the live keys skips nodes that
+//! contain only deleted keys.
 //!
 //! The applier owns and changes one tree, and readers hold clones of it.
 //!
@@ -53,36 +54,63 @@ pub(super) enum Bound<'a> {
     End,
 }
 
+/// The number of keys in a part of the index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// The number of keys that are not deleted.
+    pub(super) live: usize,
+    /// The number of all keys, including deleted ones.
+    pub(super) all: usize,
+}
+
+impl Counts {
+    const fn plus(self, other: Self) -> Self {
+        Self { live: self.live + other.live, all: self.all + other.all }
+    }
+
+    const fn minus(self, other: Self) -> Self {
+        Self { live: self.live - other.live, all: self.all - other.all }
+    }
+}
+
+/// The keys for which a walk is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// All keys, including deleted ones.
+    All,
+    /// The live keys. The walk also visits the deleted keys that are in the same leaf as a live key.
+    Live,
+}
+
 /// A version of the index.
 pub(super) struct Tree {
     root: Node,
-    live: usize,
-    len: usize,
+    counts: Counts,
     spare: Spare,
 }
 
 /// A clone has no spare nodes, because it never changes.
 impl Clone for Tree {
     fn clone(&self) -> Self {
-        Self { root: self.root.clone(), live: self.live, len: self.len, spare: Spare::new() }
+        Self { root: self.root.clone(), counts: self.counts, spare: Spare::new() }
     }
 }
 
 impl Tree {
     pub(super) fn new() -> Self {
         let leaf = Leaf { keys: KeyBlock::empty(), entries: Vec::new() };
-        Self { root: Node::Leaf(Arc::new(leaf)), live: 0, len: 0, spare: Spare::new() }
+        Self { root: Node::Leaf(Arc::new(leaf)), counts: Counts::default(), spare: Spare::new() }
     }
 
     /// Returns the number of keys with history.
     #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
-        self.len
+        self.counts.all
     }
 
     /// Returns the number of keys that are not deleted.
     pub(super) const fn live(&self) -> usize {
-        self.live
+        self.counts.live
     }
 
     /// Returns the entry of a key, deleted or not.
@@ -95,25 +123,30 @@ impl Tree {
         self.root.find_key_value(key)
     }
 
-    /// Returns the number of live keys in a range.
-    pub(super) fn count(&self, from: Bound<'_>, to: Bound<'_>) -> usize {
+    /// Returns the number of keys in a range.
+    pub(super) fn count(&self, from: Bound<'_>, to: Bound<'_>) -> Counts {
         let below = match to {
-            Bound::End => self.live,
+            Bound::End => self.counts,
             Bound::First | Bound::Key(_) => self.root.rank(to),
         };
         let above = match from {
-            Bound::First => 0,
+            Bound::First => Counts::default(),
             Bound::Key(_) | Bound::End => self.root.rank(from),
         };
-        below.saturating_sub(above)
+        // The bounds of an empty range may be in the wrong order.
+        Counts {
+            live: below.live.saturating_sub(above.live),
+            all: below.all.saturating_sub(above.all),
+        }
     }
 
-    /// Visits keys in order, including deleted ones, until `visit` breaks. The first `skip` live
-    /// keys of the range are skipped, with the deleted keys before them.
+    /// Visits keys in order until `visit` breaks. The first `skip` live keys of the range are skipped, with the deleted
+    /// keys before them.
     pub(super) fn walk<'a>(
         &'a self,
         from: Bound<'_>,
         to: Bound<'_>,
+        wanted: Wanted,
         mut skip: usize,
         mut visit: impl FnMut(&'a [u8], &'a Entry) -> ControlFlow<()>,
     ) {
@@ -124,16 +157,16 @@ impl Tree {
         }
         // The caller's visitor knows whether it stopped the walk, so the result is dropped.
         let (ControlFlow::Continue(()) | ControlFlow::Break(())) =
-            self.root.walk(from, to, &mut skip, &mut visit);
+            self.root.walk(from, to, wanted, &mut skip, &mut visit);
     }
 
     /// Replaces the entry of a key, or adds the key.
     pub(super) fn update(&mut self, key: &[u8], mut change: impl FnMut(Option<&Entry>) -> Entry) {
         let changed = self.root.update(key, &mut change, &mut self.spare);
-        self.live = self.live.strict_add_signed(changed.live);
-        self.len += usize::from(changed.inserted);
+        self.counts.live = self.counts.live.strict_add_signed(changed.live);
+        self.counts.all += usize::from(changed.inserted);
         if let Some((separator, right)) = changed.split {
-            let left = Child { live: self.live - right.live, node: self.root.clone() };
+            let left = Child { counts: self.counts.minus(right.counts), node: self.root.clone() };
             let separators = KeyBlock::build(std::iter::once(&*separator));
             self.root = Node::Inner(Arc::new(Inner { separators, children: vec![left, right] }));
         }
@@ -142,8 +175,8 @@ impl Tree {
     /// Removes a key if `doomed` returns true for its entry. Returns whether it was removed.
     pub(super) fn remove(&mut self, key: &[u8], mut doomed: impl FnMut(&Entry) -> bool) -> bool {
         let Some(live) = self.root.remove(key, &mut doomed) else { return false };
-        self.live = self.live.strict_add_signed(live);
-        self.len -= 1;
+        self.counts.live = self.counts.live.strict_add_signed(live);
+        self.counts.all -= 1;
         loop {
             self.root = match &self.root {
                 Node::Inner(inner) if inner.children.len() == 1 => inner.children[0].node.clone(),
@@ -176,7 +209,7 @@ impl Tree {
 
 impl std::fmt::Debug for Tree {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tree").field("len", &self.len).field("live", &self.live).finish()
+        f.debug_struct("Tree").field("counts", &self.counts).finish_non_exhaustive()
     }
 }
 
@@ -191,8 +224,7 @@ struct Builder<'a> {
     /// The finished leaves, each with the separator that precedes it.
     leaves: Vec<(Box<[u8]>, Child)>,
     last_key: &'a [u8],
-    live: usize,
-    len: usize,
+    counts: Counts,
 }
 
 impl<'a> Builder<'a> {
@@ -216,9 +248,9 @@ impl<'a> Builder<'a> {
             keys: KeyBlock::build(self.keys.iter().copied()),
             entries: self.entries.as_slice().to_vec(),
         };
-        self.len += leaf.entries.len();
-        self.live += leaf.live();
-        self.leaves.push((before, Child { live: leaf.live(), node: Node::Leaf(Arc::new(leaf)) }));
+        let leaf = Child::new(Node::Leaf(Arc::new(leaf)));
+        self.counts = self.counts.plus(leaf.counts);
+        self.leaves.push((before, leaf));
         self.keys.clear();
         self.entries.clear();
     }
@@ -246,14 +278,12 @@ impl<'a> Builder<'a> {
                         children.push(child);
                     }
                     let inner = Inner { separators, children };
-                    (before, Child { live: inner.live(), node: Node::Inner(Arc::new(inner)) })
+                    (before, Child::new(Node::Inner(Arc::new(inner))))
                 })
                 .collect();
         }
         match level.pop() {
-            Some((_, root)) => {
-                Tree { root: root.node, live: self.live, len: self.len, spare: Spare::new() }
-            }
+            Some((_, root)) => Tree { root: root.node, counts: self.counts, spare: Spare::new() },
             None => Tree::new(),
         }
     }

@@ -8,7 +8,7 @@
 //! * Separator `i` of an inner node is above every key of child `i` and not above any key of child
 //!   `i + 1`.
 //! * All leaves are at the same depth, and only the root can be empty.
-//! * The field `live` of a child is the number of live keys below it.
+//! * The field `counts` of a child contains the number of live keys and of all keys below it.
 //!
 //! # Not here
 //!
@@ -18,7 +18,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::key_block::{KeyBlock, common_prefix_len};
-use super::{Bound, Entry};
+use super::{Bound, Counts, Entry, Wanted};
+use crate::steps;
 
 pub(super) const LEAF_MAX: usize = 64;
 /// Leaves grow by this number of entries.
@@ -45,15 +46,17 @@ pub(super) struct Inner {
 
 #[derive(Clone)]
 pub(super) struct Child {
-    pub(super) live: usize,
+    pub(super) counts: Counts,
     pub(super) node: Node,
 }
 
-impl Leaf {
-    pub(super) fn live(&self) -> usize {
-        live_count(&self.entries)
+impl Child {
+    pub(super) fn new(node: Node) -> Self {
+        Self { counts: node.counts(), node }
     }
+}
 
+impl Leaf {
     fn position(&self, bound: Bound<'_>) -> usize {
         match bound {
             Bound::First => 0,
@@ -76,41 +79,51 @@ impl Inner {
             Bound::End => self.children.len() - 1,
         }
     }
-
-    pub(super) fn live(&self) -> usize {
-        self.children.iter().map(|child| child.live).sum()
-    }
 }
 
-fn live_count(entries: &[Entry]) -> usize {
-    entries.iter().filter(|entry| !entry.tombstone).count()
+fn counts_of_entries(entries: &[Entry]) -> Counts {
+    let live = entries.iter().filter(|entry| !entry.tombstone).count();
+    Counts { live, all: entries.len() }
+}
+
+fn counts_of_children(children: &[Child]) -> Counts {
+    children.iter().fold(Counts::default(), |sum, child| sum.plus(child.counts))
 }
 
 impl Node {
-    /// Returns the number of live keys before `bound`.
-    pub(super) fn rank(&self, bound: Bound<'_>) -> usize {
+    pub(super) fn counts(&self) -> Counts {
+        match self {
+            Self::Leaf(leaf) => counts_of_entries(&leaf.entries),
+            Self::Inner(inner) => counts_of_children(&inner.children),
+        }
+    }
+
+    /// Returns the number of keys before `bound`.
+    pub(super) fn rank(&self, bound: Bound<'_>) -> Counts {
         let mut node = self;
-        let mut before = 0;
+        let mut before = Counts::default();
         loop {
             match node {
                 Self::Leaf(leaf) => {
-                    return before + live_count(&leaf.entries[..leaf.position(bound)]);
+                    let entries = &leaf.entries[..leaf.position(bound)];
+                    return before.plus(counts_of_entries(entries));
                 }
                 Self::Inner(inner) => {
                     let position = inner.position(bound);
-                    before +=
-                        inner.children[..position].iter().map(|child| child.live).sum::<usize>();
+                    before = before.plus(counts_of_children(&inner.children[..position]));
                     node = &inner.children[position].node;
                 }
             }
         }
     }
 
-    /// Visits the keys between two bounds, after skipping the first `skip` live keys.
+    /// Visits the keys between two bounds, after skipping the first `skip` live keys. If only live keys are wanted,
+    /// nodes without live keys are skipped.
     pub(super) fn walk<'a>(
         &'a self,
         from: Bound<'_>,
         to: Bound<'_>,
+        wanted: Wanted,
         skip: &mut usize,
         visit: &mut impl FnMut(&'a [u8], &'a Entry) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
@@ -119,6 +132,7 @@ impl Node {
                 let positions = leaf.position(from)..leaf.position(to);
                 let entries = &leaf.entries[positions.clone()];
                 for (key, entry) in leaf.keys.range(positions).zip(entries) {
+                    steps::count();
                     if *skip > 0 {
                         *skip -= usize::from(!entry.tombstone);
                     } else {
@@ -133,10 +147,14 @@ impl Node {
                     let below_from = if position == first { from } else { Bound::First };
                     let below_to = if position == last { to } else { Bound::End };
                     let whole = matches!((below_from, below_to), (Bound::First, Bound::End));
-                    if whole && *skip >= child.live && *skip > 0 {
-                        *skip -= child.live;
+                    let live = child.counts.live;
+                    if live == 0 && wanted == Wanted::Live {
+                        continue;
+                    }
+                    if whole && *skip >= live && *skip > 0 {
+                        *skip -= live;
                     } else {
-                        child.node.walk(below_from, below_to, skip, visit)?;
+                        child.node.walk(below_from, below_to, wanted, skip, visit)?;
                     }
                 }
             }

@@ -23,9 +23,15 @@ fn put(tree: &mut Tree, model: &mut Model, key: &[u8], entry: Entry) {
     model.insert(key.to_vec(), entry);
 }
 
-fn listed(tree: &Tree, from: Bound<'_>, to: Bound<'_>, skip: usize) -> Vec<(Vec<u8>, Entry)> {
+fn listed(
+    tree: &Tree,
+    from: Bound<'_>,
+    to: Bound<'_>,
+    wanted: Wanted,
+    skip: usize,
+) -> Vec<(Vec<u8>, Entry)> {
     let mut found = Vec::new();
-    tree.walk(from, to, skip, |key, entry| {
+    tree.walk(from, to, wanted, skip, |key, entry| {
         found.push((key.to_vec(), *entry));
         ControlFlow::Continue(())
     });
@@ -43,7 +49,7 @@ fn check_node(node: &Node, from: &[u8], to: Option<&[u8]>, root: bool) -> (usize
             assert_eq!(leaf.keys.len(), leaf.entries.len());
             assert!(leaf.keys.iter().all(inside));
             assert!(leaf.keys.iter().is_sorted());
-            (0, leaf.entries.len(), leaf.live())
+            (0, leaf.entries.len(), node.counts().live)
         }
         Node::Inner(inner) => {
             let count = inner.children.len();
@@ -55,7 +61,7 @@ fn check_node(node: &Node, from: &[u8], to: Option<&[u8]>, root: bool) -> (usize
                 let to =
                     if position + 1 == count { to } else { Some(inner.separators.key(position)) };
                 let (depth, child_keys, child_live) = check_node(&child.node, from, to, false);
-                assert_eq!(child.live, child_live);
+                assert_eq!(child.counts, Counts { live: child_live, all: child_keys });
                 depths.push(depth);
                 keys += child_keys;
                 live += child_live;
@@ -73,7 +79,7 @@ fn check(tree: &Tree, model: &Model) {
     let (_, keys, live) = check_node(&tree.root, b"", None, true);
     assert_eq!((keys, live), (tree.len(), tree.live()));
     let all: Vec<_> = model.iter().map(|(key, entry)| (key.clone(), *entry)).collect();
-    assert_eq!(listed(tree, Bound::First, Bound::End, 0), all);
+    assert_eq!(listed(tree, Bound::First, Bound::End, Wanted::All, 0), all);
 }
 
 fn check_ranges(tree: &Tree, model: &Model, ends: &[Vec<u8>]) {
@@ -90,17 +96,16 @@ fn check_ranges(tree: &Tree, model: &Model, ends: &[Vec<u8>]) {
             };
             let live: Vec<_> = expected.iter().filter(|(_, entry)| !entry.tombstone).collect();
             let bounds = (Bound::Key(from), Bound::Key(to));
-            assert_eq!(tree.count(bounds.0, bounds.1), live.len());
-            assert_eq!(listed(tree, bounds.0, bounds.1, 0), expected);
-            let skipped: Vec<_> = listed(tree, bounds.0, bounds.1, live.len() / 2)
-                .into_iter()
-                .filter(|(_, entry)| !entry.tombstone)
-                .collect();
-            assert!(
-                skipped.iter().eq(live
-                    .into_iter()
-                    .skip(expected.iter().filter(|(_, entry)| !entry.tombstone).count() / 2))
-            );
+            let counts = Counts { live: live.len(), all: expected.len() };
+            assert_eq!(tree.count(bounds.0, bounds.1), counts);
+            assert_eq!(listed(tree, bounds.0, bounds.1, Wanted::All, 0), expected);
+            for (wanted, skip) in
+                [(Wanted::All, live.len() / 2), (Wanted::Live, live.len() / 2), (Wanted::Live, 0)]
+            {
+                let walked = listed(tree, bounds.0, bounds.1, wanted, skip);
+                let found = walked.iter().filter(|(_, entry)| !entry.tombstone);
+                assert!(found.eq(live.iter().copied().skip(skip)));
+            }
         }
     }
 }
@@ -230,6 +235,29 @@ fn keys_inserted_in_order_fill_the_leaves() {
         }
     }
     assert_eq!(leaves(&tree.root), 20_000_usize.div_ceil(LEAF_MAX));
+}
+
+#[test]
+fn a_walk_over_live_keys_visits_only_leaves_that_contain_live_keys() {
+    let tombstone = |n: u32| !n.is_multiple_of(10_000);
+    let keys: Vec<_> = (0..100_000_u32).map(|n| (n.to_be_bytes(), tombstone(n))).collect();
+    let tree = Tree::build(keys.iter().map(|(key, tombstone)| (&key[..], entry(1, *tombstone))));
+    for (from, to) in [(Bound::First, Bound::End), (Bound::Key(&[0, 0]), Bound::Key(&[1]))] {
+        let walked = listed(&tree, from, to, Wanted::Live, 0);
+        assert!(walked.len() <= 10 * LEAF_MAX, "{} visited keys", walked.len());
+        let live: Vec<_> = walked.into_iter().filter(|(_, entry)| !entry.tombstone).collect();
+        assert_eq!(live.len(), 10);
+        let walked = listed(&tree, from, to, Wanted::Live, 9);
+        assert!(walked.len() <= LEAF_MAX, "{} visited keys", walked.len());
+        assert!(walked.contains(&live[9]));
+    }
+    let between = (Bound::Key(&[0, 0, 0, 1]), Bound::Key(&[0, 0, 39, 15]));
+    let walked = listed(&tree, between.0, between.1, Wanted::Live, 0);
+    assert!(
+        walked.len() <= 2 * LEAF_MAX,
+        "{} visited keys of a range without live keys",
+        walked.len()
+    );
 }
 
 #[test]
