@@ -124,14 +124,12 @@ impl Reader {
         self: &Arc<Self>,
         query: &RangeQuery,
     ) -> StoreFuture<'_, Result<Listed<RangeResult>, RequestError>> {
-        match Weight::of_range(query, &self.view()) {
-            Ok(weight) if weight.is_small() => StoreFuture::ready(listed(self.range_now(query))),
-            Ok(weight) => {
-                let query = query.clone();
-                StoreFuture::pending(self.gather(weight, move |reader| reader.range_now(&query)))
-            }
-            Err(error) => StoreFuture::ready(Err(self.read_error(error))),
+        let weight = Weight::of_range(query, &self.view());
+        if weight.is_small() {
+            return StoreFuture::ready(listed(self.range_now(query)));
         }
+        let query = query.clone();
+        StoreFuture::pending(self.gather(weight, move |reader| reader.range_now(&query)))
     }
 
     /// Executes a read-only transaction on the newest view. A long read runs on a blocking thread.
@@ -139,14 +137,12 @@ impl Reader {
         self: &Arc<Self>,
         request: &Arc<TxnRequest>,
     ) -> StoreFuture<'_, Result<Listed<TxnResponse>, RequestError>> {
-        match Weight::of_txn(request, &self.view()) {
-            Ok(weight) if weight.is_small() => StoreFuture::ready(listed(self.txn_now(request))),
-            Ok(weight) => {
-                let request = Arc::clone(request);
-                StoreFuture::pending(self.gather(weight, move |reader| reader.txn_now(&request)))
-            }
-            Err(error) => StoreFuture::ready(Err(self.read_error(error))),
+        let weight = Weight::of_txn(request, &self.view());
+        if weight.is_small() {
+            return StoreFuture::ready(listed(self.txn_now(request)));
         }
+        let request = Arc::clone(request);
+        StoreFuture::pending(self.gather(weight, move |reader| reader.txn_now(&request)))
     }
 
     /// Waits for the permit for the lists in the response to a transaction that goes through the log. Refuses the
@@ -155,14 +151,15 @@ impl Reader {
         &self,
         request: &TxnRequest,
     ) -> StoreFuture<'_, Result<Option<OwnedPermit>, RequestError>> {
-        match Weight::of_txn(request, &self.view()) {
-            Ok(weight) if weight.delays_entries() => StoreFuture::ready(Err(
-                RequestError::Refused(RequestRefusal::TooManyOperations.into()),
-            )),
-            Ok(weight) if weight.list_bytes().is_none() => StoreFuture::ready(Ok(None)),
-            Ok(weight) => StoreFuture::pending(self.wait_for_list(weight)),
-            Err(error) => StoreFuture::ready(Err(self.read_error(error))),
+        let weight = Weight::of_txn(request, &self.view());
+        if weight.delays_entries() {
+            let refusal = RequestRefusal::TooManyOperations.into();
+            return StoreFuture::ready(Err(RequestError::Refused(refusal)));
         }
+        if weight.list_bytes().is_none() {
+            return StoreFuture::ready(Ok(None));
+        }
+        StoreFuture::pending(self.wait_for_list(weight))
     }
 
     /// Waits for the permit for a list, if it is long.

@@ -1,10 +1,10 @@
-//! Estimates the resources that a read needs, before it is executed. The estimate is based on the newest revision,
-//! which is close enough for reads at older revisions.
+//! Estimates the resources that a read needs, before it is executed. The estimate is an upper bound as of the newest view
+//! (`mvcc::RangeCost`).
 
 use quorate_api::etcdserverpb::request_op::Request as Operation;
 use quorate_api::etcdserverpb::{RequestOp, TxnRequest};
 use quorate_api::record::KeyValue;
-use quorate_state::mvcc::{MvccError, RangeQuery, SortOrder, SortTarget, View};
+use quorate_state::mvcc::{RangeQuery, View};
 
 /// A read that returns at least this many records needs a permit. Permits limit the memory that references to records
 /// occupy.
@@ -23,68 +23,54 @@ const APPLIED_WALK_KEYS_MAX: usize = 4 * 1024 * 1024;
 pub(super) struct Weight {
     /// The number of records that the read returns.
     returned: usize,
-    /// The number of keys that the read visits.
+    /// The number of keys that the read visits, including deleted keys.
     walked: usize,
 }
 
 impl Weight {
     /// Estimates a query.
-    pub(super) fn of_range(query: &RangeQuery, view: &View) -> Result<Self, MvccError> {
-        if query.range_end.is_empty() {
-            return Ok(Self::default());
-        }
-        let counting = RangeQuery { count_only: true, revision: 0, ..query.clone() };
-        let count = view.range(&counting)?.count;
-        let bound = if query.count_only {
-            0
-        } else if query.limit > 0 && limits_the_work(query) {
-            query.limit
-        } else {
-            i64::MAX
-        };
-        let is_historic = query.revision > 0 && query.revision < view.current_revision();
-        let walked_bound = if is_historic { i64::MAX } else { bound };
-        let at_most = |bound: i64| usize::try_from(count.min(bound)).unwrap_or(usize::MAX);
-        Ok(Self { returned: at_most(bound), walked: at_most(walked_bound) })
+    pub(super) fn of_range(query: &RangeQuery, view: &View) -> Self {
+        let cost = view.range_cost(query);
+        Self { returned: cost.records, walked: cost.visited }
     }
 
     /// Estimates a transaction with all its nested transactions. The estimate covers the larger branch, because it is
     /// not yet known which branch will be executed.
-    pub(super) fn of_txn(request: &TxnRequest, view: &View) -> Result<Self, MvccError> {
+    pub(super) fn of_txn(request: &TxnRequest, view: &View) -> Self {
         let mut conditions = Self::default();
         for compare in request.compare.iter().filter(|compare| !compare.range_end.is_empty()) {
             let (key, range_end) = (compare.key.clone(), compare.range_end.clone());
             let walk = RangeQuery { key, range_end, ..RangeQuery::default() };
             conditions.walked =
-                conditions.walked.saturating_add(Self::of_range(&walk, view)?.walked);
+                conditions.walked.saturating_add(Self::of_range(&walk, view).walked);
         }
-        let success = Self::of_operations(&request.success, view)?;
-        let failure = Self::of_operations(&request.failure, view)?;
+        let success = Self::of_operations(&request.success, view);
+        let failure = Self::of_operations(&request.failure, view);
         let larger = Self {
             returned: success.returned.max(failure.returned),
             walked: success.walked.max(failure.walked),
         };
-        Ok(conditions.plus(larger))
+        conditions.plus(larger)
     }
 
-    fn of_operations(operations: &[RequestOp], view: &View) -> Result<Self, MvccError> {
-        operations.iter().try_fold(Self::default(), |sum, operation| {
+    fn of_operations(operations: &[RequestOp], view: &View) -> Self {
+        operations.iter().fold(Self::default(), |sum, operation| {
             let weight = match &operation.request {
                 Some(Operation::RequestRange(range)) => match RangeQuery::from_request(range) {
-                    Some(query) => Self::of_range(&query, view)?,
+                    Some(query) => Self::of_range(&query, view),
                     None => Self::default(),
                 },
                 Some(Operation::RequestDeleteRange(delete)) if delete.prev_kv => {
                     let (key, range_end) = (delete.key.clone(), delete.range_end.clone());
                     let deleted = RangeQuery { key, range_end, ..RangeQuery::default() };
-                    Self { walked: 0, ..Self::of_range(&deleted, view)? }
+                    Self { walked: 0, ..Self::of_range(&deleted, view) }
                 }
-                Some(Operation::RequestTxn(nested)) => Self::of_txn(nested, view)?,
+                Some(Operation::RequestTxn(nested)) => Self::of_txn(nested, view),
                 Some(Operation::RequestDeleteRange(_) | Operation::RequestPut(_)) | None => {
                     Self::default()
                 }
             };
-            Ok(sum.plus(weight))
+            sum.plus(weight)
         })
     }
 
@@ -114,15 +100,49 @@ impl Weight {
     }
 }
 
-/// Returns whether a query reads only the records that it returns. A query that sorts by anything but the key, or
-/// filters by revision, reads all records of its range.
-fn limits_the_work(query: &RangeQuery) -> bool {
-    let in_key_order = query.sort_order == SortOrder::None || query.sort_target == SortTarget::Key;
-    let bounds = [
-        query.min_mod_revision,
-        query.max_mod_revision,
-        query.min_create_revision,
-        query.max_create_revision,
-    ];
-    in_key_order && bounds == [0; 4]
+#[cfg(test)]
+mod tests {
+    use quorate_state::backend::Batch;
+    use quorate_state::mvcc::{KeyRange, Store, StoreOptions};
+
+    use super::*;
+
+    #[test]
+    fn a_list_of_keys_that_have_been_deleted_since_is_a_long_list() {
+        let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
+        let mut txn = store.write(&mut batch);
+        for n in 0..u32::try_from(LONG_WALK_KEYS).unwrap() {
+            txn.put(&n.to_be_bytes(), b"", 0);
+        }
+        txn.finish().unwrap();
+        let revision = store.current_revision();
+        assert_eq!(store.write(&mut batch).delete_range(KeyRange::From(b"")).len(), LONG_WALK_KEYS);
+        store.publish();
+        let view = store.reader().view();
+        let newest = RangeQuery {
+            key: b"\0"[..].into(),
+            range_end: b"\0"[..].into(),
+            ..RangeQuery::default()
+        };
+        let past = RangeQuery { revision, ..newest.clone() };
+        assert!(Weight::of_range(&newest, &view).is_small());
+        assert!(Weight::of_range(&past, &view).list_bytes().is_some());
+        let first = RangeQuery { limit: 1, ..past.clone() };
+        assert!(!Weight::of_range(&first, &view).is_small());
+        assert_eq!(Weight::of_range(&first, &view).list_bytes(), None);
+        let list = RequestOp {
+            request: Some(Operation::RequestRange(quorate_api::etcdserverpb::RangeRequest {
+                key: past.key,
+                range_end: past.range_end,
+                revision,
+                ..Default::default()
+            })),
+        };
+        let lists = |count| {
+            let success = vec![list.clone(); count];
+            Weight::of_txn(&TxnRequest { success, ..TxnRequest::default() }, &view)
+        };
+        assert!(!lists(128).delays_entries());
+        assert!(lists(129).delays_entries());
+    }
 }

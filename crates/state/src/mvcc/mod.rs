@@ -23,6 +23,7 @@
 mod buffer;
 mod changes;
 mod compaction;
+mod cost;
 mod error;
 mod hash;
 mod history;
@@ -49,6 +50,7 @@ use bytes::Bytes;
 
 pub use self::changes::{Change, ChangeKind, Changes, PastChange, Previous};
 pub use self::compaction::GarbageStep;
+pub use self::cost::RangeCost;
 pub use self::error::{MvccError, MvccRefusal};
 pub use self::hash::{Compaction, RecordsHash};
 pub use self::key_range::KeyRange;

@@ -138,7 +138,7 @@ impl RangeQuery {
         KeyRange::new(&self.key, &self.range_end)
     }
 
-    fn limit(&self) -> Option<usize> {
+    pub(super) fn limit(&self) -> Option<usize> {
         usize::try_from(self.limit).ok().filter(|limit| *limit > 0)
     }
 

@@ -305,6 +305,41 @@ fn reads_at_the_newest_revision_skip_deleted_keys() {
 }
 
 #[test]
+fn the_cost_of_a_range_includes_the_deleted_keys_that_it_may_visit() {
+    let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
+    for n in 0..10_000_u16 {
+        put(&mut store, &mut batch, &n.to_be_bytes(), b"");
+    }
+    let revision = store.current_revision();
+    let cost = |store: &mut Store, query: &RangeQuery| {
+        store.publish();
+        let cost = store.reader().view().range_cost(query);
+        (cost.records, cost.visited)
+    };
+    let [newest, past] = [0, revision].map(whole);
+    assert_eq!(cost(&mut store, &newest), (10_000, 10_000));
+    assert_eq!(cost(&mut store, &RangeQuery { limit: 10, ..newest.clone() }), (10, 11));
+    store.write(&mut batch).delete_range(KeyRange::Between(&[0, 0], &[39, 0]));
+    // 16 live keys remain.
+    let limited = |query: &RangeQuery| RangeQuery { limit: 1, ..query.clone() };
+    let counting = |query: &RangeQuery| RangeQuery { count_only: true, ..query.clone() };
+    let sorted = |query| RangeQuery { sort_target: SortTarget::Mod, ..limited(query) };
+    let descending = |query| RangeQuery { sort_order: SortOrder::Descend, ..sorted(query) };
+    assert_eq!(cost(&mut store, &past), (10_000, 10_000));
+    assert_eq!(cost(&mut store, &limited(&past)), (1, 10_000));
+    assert_eq!(cost(&mut store, &counting(&past)), (0, 10_000));
+    assert_eq!(cost(&mut store, &counting(&newest)), (0, 0));
+    let (records, visited) = cost(&mut store, &limited(&newest));
+    assert_eq!(records, 1);
+    assert!(visited < 300, "{visited} visited keys");
+    let (records, visited) = cost(&mut store, &descending(&newest));
+    assert_eq!(records, 16);
+    assert!(visited < 2000, "{visited} visited keys");
+    let one = RangeQuery { key: b"k"[..].into(), revision, ..RangeQuery::default() };
+    assert_eq!(cost(&mut store, &one), (0, 0));
+}
+
+#[test]
 fn later_pages_of_a_list_use_the_pinned_index() {
     let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
     for n in 0..100_u8 {

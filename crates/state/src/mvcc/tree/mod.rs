@@ -68,6 +68,15 @@ impl Counts {
         Self { live: self.live + other.live, all: self.all + other.all }
     }
 
+    /// Returns an upper bound of the number of keys that a walk over the live keys visits if it ends at the live key
+    /// number `found`.
+    pub(super) fn visited_by_live_walk(self, found: usize) -> usize {
+        let found = found.min(self.live);
+        // A visited leaf contains a live key of the range, or one of the two ends of the range.
+        let deleted_max = found.saturating_mul(LEAF_MAX - 1).saturating_add(2 * LEAF_MAX);
+        found + deleted_max.min(self.all - self.live)
+    }
+
     const fn minus(self, other: Self) -> Self {
         Self { live: self.live - other.live, all: self.all - other.all }
     }

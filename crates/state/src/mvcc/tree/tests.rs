@@ -106,6 +106,15 @@ fn check_ranges(tree: &Tree, model: &Model, ends: &[Vec<u8>]) {
                 let found = walked.iter().filter(|(_, entry)| !entry.tombstone);
                 assert!(found.eq(live.iter().copied().skip(skip)));
             }
+            for found in [1, 1 + live.len() / 3, 1 + live.len()] {
+                let (mut visited, mut missing) = (0, found);
+                tree.walk(bounds.0, bounds.1, Wanted::Live, 0, |_, entry| {
+                    visited += 1;
+                    missing -= usize::from(!entry.tombstone && missing > 0);
+                    if missing == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                });
+                assert!(visited <= counts.visited_by_live_walk(found));
+            }
         }
     }
 }
