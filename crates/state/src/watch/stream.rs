@@ -55,6 +55,16 @@ pub struct WatchStream {
     queue: Arc<Queue>,
     fragment_bytes_max: usize,
     sending: Option<Sending>,
+    progress_round: Option<ProgressRound>,
+}
+
+/// A round of progress notifications, some of which are not queued yet.
+#[derive(Clone, Copy, Debug)]
+struct ProgressRound {
+    /// The lowest id of a watcher whose turn has not come yet.
+    next_id: i64,
+    /// The value of `hub::State::serial` at the previous tick.
+    since: u64,
 }
 
 /// Events that are being sent to one watcher after another.
@@ -81,7 +91,8 @@ impl Hub {
     #[must_use]
     pub fn open_stream(&self, fragment_bytes_max: usize) -> WatchStream {
         let (handle, queue) = self.admit_stream();
-        WatchStream { hub: self.clone(), handle, queue, fragment_bytes_max, sending: None }
+        let hub = self.clone();
+        WatchStream { hub, handle, queue, fragment_bytes_max, sending: None, progress_round: None }
     }
 }
 
@@ -138,34 +149,47 @@ impl WatchStream {
         state.wakers.extend(waker);
     }
 
-    /// Queues a progress notification for each synced watcher that requested periodic progress and received no events
-    /// since the last tick. The caller runs this once in each interval.
+    /// Begins a round of progress notifications, one for each synced watcher that requested periodic progress and
+    /// received no events since the last round. The caller runs this once in each interval. If the queue is too full for
+    /// all notifications, the others are queued when it is empty. Until then, no other round begins.
     pub fn tick_progress(&mut self) {
-        let mut state = self.hub.lock();
-        let current = state.current;
+        if self.progress_round.is_none() {
+            let mut state = self.hub.lock();
+            state.serial += 1;
+            let serial = state.serial;
+            let stream =
+                state.streams.get_mut(self.handle).expect("a stream is open until dropped");
+            let since = std::mem::replace(&mut stream.last_tick, serial);
+            self.progress_round = Some(ProgressRound { next_id: i64::MIN, since });
+        }
+        self.continue_progress();
+    }
+
+    /// Queues as many notifications of the current round as fit in the queue. Returns whether any were queued.
+    fn continue_progress(&mut self) -> bool {
+        let Some(ProgressRound { next_id, since }) = self.progress_round else { return false };
+        let mut guard = self.hub.lock();
+        let state = &mut *guard;
         let stream = state.streams.get(self.handle).expect("a stream is open until dropped");
-        let mut due = Vec::new();
-        for watch_id in &stream.progress_ids {
-            let watcher = &stream.watchers[watch_id];
+        let mut any = false;
+        for watch_id in stream.progress_ids.range(next_id..).copied() {
+            let watcher = &stream.watchers[&watch_id];
             let Some(handle) = watcher.group else { continue };
             let group = state.groups.get(handle).expect("a watcher's group exists");
-            let had_events = group.last_events > stream.last_tick.max(watcher.created);
-            if !had_events && state.is_synced(handle) {
-                due.push(*watch_id);
+            let had_events = group.last_events > since.max(watcher.created);
+            if had_events || !state.is_synced(handle) {
+                continue;
             }
-        }
-        for watch_id in due {
             if self.queue.is_busy() {
-                break;
+                self.progress_round = Some(ProgressRound { next_id: watch_id, since });
+                return any;
             }
-            let waker = self.queue.push_control(Item::Progress { watch_id, revision: current });
-            state.wakers.extend(waker);
+            let reply = Item::Progress { watch_id, revision: state.current };
+            state.wakers.extend(self.queue.push_control(reply));
+            any = true;
         }
-        state.serial += 1;
-        let serial = state.serial;
-        if let Some(stream) = state.streams.get_mut(self.handle) {
-            stream.last_tick = serial;
-        }
+        self.progress_round = None;
+        any
     }
 
     /// Returns whether the caller should read more requests from the client. If the result is false, the caller must
@@ -185,7 +209,12 @@ impl WatchStream {
             if let Some(frame) = self.next_of_sending()? {
                 return Poll::Ready(Ok(frame));
             }
-            let Poll::Ready(taken) = self.queue.poll_take(cx) else { return Poll::Pending };
+            let Poll::Ready(taken) = self.queue.poll_take(cx) else {
+                if self.continue_progress() {
+                    continue;
+                }
+                return Poll::Pending;
+            };
             if taken.room_again {
                 self.hub.unpark(self.handle);
             }

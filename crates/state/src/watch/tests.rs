@@ -476,6 +476,26 @@ fn progress_is_sent_only_to_synced_watchers_without_events() {
 }
 
 #[test]
+fn every_watcher_receives_periodic_progress_although_the_queue_is_short() {
+    let (_keyspace, hub) = setup(QueueLimits { count_max: 3, ..QueueLimits::default() });
+    let mut stream = hub.open_stream(1 << 20);
+    let quiet = WatchCreateRequest { progress_notify: true, ..create(b"a", b"", 0) };
+    for _ in 0..10 {
+        watch(&mut stream, quiet.clone());
+    }
+    drain(&mut stream);
+    let all: Vec<_> = (0..10).map(|watch_id| format!("{watch_id}@1:")).collect();
+    stream.tick_progress();
+    assert_eq!(received(&mut stream), all);
+    stream.tick_progress();
+    assert_eq!(show(&next(&mut stream).unwrap()), all[0]);
+    stream.tick_progress();
+    assert_eq!(received(&mut stream), all[1..], "no other round begins before the first one ends");
+    stream.tick_progress();
+    assert_eq!(received(&mut stream), all);
+}
+
+#[test]
 fn a_progress_request_does_not_visit_the_watchers() {
     let (_keyspace, hub) = setup(QueueLimits::default());
     let mut stream = hub.open_stream(1 << 20);
