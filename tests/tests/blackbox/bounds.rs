@@ -36,6 +36,7 @@ on_quorate! {
     unread_responses_are_dropped_when_another_list_needs_memory,
     memory_for_record_references_of_slowly_read_lists_is_bounded,
     lists_in_transactions_that_write_are_bounded,
+    the_previous_records_of_a_deletion_count_as_a_list,
     transactions_that_would_delay_other_writes_are_refused,
     watchers_beyond_the_memory_limit_are_refused,
     events_queued_for_a_slow_watch_client_are_bounded,
@@ -364,6 +365,20 @@ async fn lists_in_transactions_that_write_are_bounded(kind: Kind) {
     within("a write", client.txn(txn(vec![put_op("written", "")]))).await.unwrap();
     drop(held);
     drops_to_zero(&server, series).await;
+}
+
+async fn the_previous_records_of_a_deletion_count_as_a_list(kind: Kind) {
+    let server = Server::start(kind).await;
+    put_many(&server.client()).await;
+    let request = pb::DeleteRangeRequest { key: "k".into(), range_end: "l".into(), prev_kv: true };
+    let (held, series) = (
+        unread(&server, 1, "/etcdserverpb.KV/DeleteRange", &request),
+        "quorate_lists_reference_bytes",
+    );
+    reaches(&server, series, (MANY * 16) as f64).await;
+    drop(held);
+    drops_to_zero(&server, series).await;
+    assert_eq!(server.client().range(prefix("k")).await.unwrap().count, 0);
 }
 
 async fn transactions_that_would_delay_other_writes_are_refused(kind: Kind) {

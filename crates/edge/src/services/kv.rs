@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quorate_api::etcdserverpb::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse,
     InternalRaftRequest, PutRequest, PutResponse, RangeRequest, RangeResponse, RangeStreamResponse,
-    ResponseHeader, TxnRequest, TxnResponse,
+    RequestOp, ResponseHeader, TxnRequest, TxnResponse, request_op,
 };
 use quorate_state::apply::Response as Outcome;
 use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
@@ -364,9 +364,17 @@ impl Kv {
     ) -> Result<Response<DeleteRangeResponse>, Status> {
         let (client, delete) = request.into_parts();
         let mut scope = self.scope(&client);
+        let lists_records = delete.prev_kv && !delete.range_end.is_empty();
+        let list = if lists_records {
+            let request = Some(request_op::Request::RequestDeleteRange(delete.clone()));
+            let txn = TxnRequest { success: vec![RequestOp { request }], ..TxnRequest::default() };
+            self.store.reserve_lists(&txn).await.map_err(status)?
+        } else {
+            None
+        };
         let result = self.write_deletion(&mut scope, delete).await;
         scope.end_write(&result);
-        self.reply_regardless(result?, None)
+        self.reply_regardless(result?, list)
     }
 
     pub(crate) async fn txn(
