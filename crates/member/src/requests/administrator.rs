@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use quorate_core::Defragmented;
-use quorate_raft::Status;
+use quorate_node::Leadership;
+use quorate_raft::{NONE, Status};
 use quorate_state::units::MemberId;
 use tokio::sync::{oneshot, watch};
 
@@ -56,7 +57,8 @@ impl Administrator {
         receiver.await.map_err(|_| RequestError::Stopped)
     }
 
-    /// Transfers the leadership, and waits until this member sees the new leader. The caller sets the timeout.
+    /// Transfers the leadership, and waits until this member sees the new leader, but at most for the request timeout:
+    /// consensus aborts a transfer without a report if the target does not respond.
     pub async fn move_leader(&self, to: u64) -> Result<(), RequestError> {
         if !self.info.member_status().leads() {
             return Err(RequestError::NotLeader);
@@ -71,11 +73,14 @@ impl Administrator {
             "current-leader-member-id" = format!("{:x}", self.info.id()),
             "transferee-member-id" = format!("{to:x}")
         );
-        let mut leadership = self.info.member_status().leadership();
+        let leadership = self.info.member_status().leadership();
         let _permit = self.take_task()?;
         self.driver.request(Input::TransferLeadership(to), ProcessedBy::DriverThread)?;
-        let moved = leadership.wait_for(|now| now.leader == to).await;
-        moved.map_err(|_| RequestError::Stopped)?;
+        let moved = transferred(leadership, self.info.id(), to);
+        let timeout = self.info.limits().request_timeout;
+        tokio::time::timeout(timeout, moved)
+            .await
+            .unwrap_or(Err(RequestError::TimeoutMovingLeader))?;
         log::info!(
             "leadership transfer finished",
             "local-member-id" = format!("{:x}", self.info.id()),
@@ -121,10 +126,8 @@ impl Administrator {
         let moved = match target {
             None => Err(RequestError::Unhealthy),
             Some(to) => {
-                let moving =
-                    tokio::time::timeout(self.info.limits().request_timeout, self.move_leader(to));
                 tokio::select! {
-                    moved = moving => moved.unwrap_or(Err(RequestError::TimeoutMovingLeader)),
+                    moved = self.move_leader(to) => moved,
                     // The target may be stopping as well, in which case it can no longer become leader.
                     () = self.disconnected(to) => Err(RequestError::Unhealthy),
                 }
@@ -251,6 +254,17 @@ impl Administrator {
     }
 }
 
+/// Waits until the leadership has moved from this member to the target. Fails if another member becomes leader.
+async fn transferred(
+    mut leadership: watch::Receiver<Leadership>,
+    own_id: u64,
+    to: u64,
+) -> Result<(), RequestError> {
+    let has_ended = |now: &Leadership| now.leader == to || ![NONE, own_id].contains(&now.leader);
+    let leader = leadership.wait_for(has_ended).await.map_err(|_| RequestError::Stopped)?.leader;
+    if leader == to { Ok(()) } else { Err(RequestError::LeaderChanged) }
+}
+
 /// A defragmentation for which a caller waits. It is counted until this value is dropped.
 struct Defragmenting<'a> {
     administrator: &'a Administrator,
@@ -266,5 +280,36 @@ impl<'a> Defragmenting<'a> {
 impl Drop for Defragmenting<'_> {
     fn drop(&mut self) {
         self.administrator.count_defragmentations(|count| *count -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_raft::{Role, Term};
+
+    use super::*;
+
+    const OWN: u64 = 1;
+    const TARGET: u64 = 2;
+
+    fn led_by(leader: u64) -> Leadership {
+        Leadership { leader, term: Term(1), role: Role::Follower }
+    }
+
+    #[tokio::test]
+    async fn a_transfer_ends_when_any_other_member_becomes_leader() {
+        for (leader, expected) in
+            [(TARGET, Ok(())), (3, Err("etcdserver: leader changed".to_owned()))]
+        {
+            let (sender, receiver) = watch::channel(led_by(OWN));
+            let transfer = tokio::spawn(transferred(receiver, OWN, TARGET));
+            tokio::task::yield_now().await;
+            sender.send_replace(led_by(NONE));
+            tokio::task::yield_now().await;
+            assert!(!transfer.is_finished());
+            sender.send_replace(led_by(leader));
+            let outcome = transfer.await.unwrap();
+            assert_eq!(outcome.map_err(|error| error.to_string()), expected);
+        }
     }
 }
