@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use prost::Message;
 use quorate_api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
-use quorate_api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
+use quorate_api::leasepb::LeaseInternalRequest;
 use quorate_net::listen::IncomingBody;
 use quorate_state::units::LeaseId;
 
@@ -12,6 +12,8 @@ use crate::{PeerService, read_body};
 use quorate_http_pages::reply::{self, Reply};
 use quorate_member::lease_holder::LeaseAnswer;
 use quorate_requests::RequestError;
+
+const PROTOBUF: &str = "application/protobuf";
 
 impl PeerService {
     pub(super) async fn renew_lease(&self, request: Request<IncomingBody>) -> Reply {
@@ -40,10 +42,9 @@ impl PeerService {
         let Some(request) = request.lease_time_to_live_request else { return unreadable() };
         match self.leases.time_to_live_here(&request).await {
             Ok(Some(None)) => not_found(),
-            Ok(Some(found)) => {
-                protobuf(&LeaseInternalResponse { lease_time_to_live_response: found })
-            }
+            Ok(Some(Some(response))) => reply::typed(PROTOBUF, response),
             Err(RequestError::TimeoutWaitingForApply) => not_caught_up(),
+            Err(error @ RequestError::TooLarge) => refuse(StatusCode::PAYLOAD_TOO_LARGE, &error),
             Ok(None) | Err(_) => {
                 refuse(StatusCode::INTERNAL_SERVER_ERROR, &RequestError::NotPrimaryLessor)
             }
@@ -52,7 +53,7 @@ impl PeerService {
 }
 
 fn protobuf(message: &impl Message) -> Reply {
-    reply::typed("application/protobuf", Bytes::from(message.encode_to_vec()))
+    reply::typed(PROTOBUF, Bytes::from(message.encode_to_vec()))
 }
 
 fn refuse(status: StatusCode, error: &RequestError) -> Reply {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use prost::Message;
+use prost::encoding::encoded_len_varint;
 use quorate_api::etcdserverpb::{
     LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
     ResponseHeader,
@@ -25,6 +26,7 @@ use quorate_state::units::LeaseId;
 
 use crate::duties::leadership::{LeaderWatch, RETRY_PAUSE};
 use crate::{Handles, MemberInfo, Proposer, Reader};
+use quorate_net::runtime::blocking;
 use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
 use quorate_peer::pool::ConnectionPool;
@@ -41,7 +43,14 @@ pub const TIME_TO_LIVE_PATH: &str = "/leases/internal";
 /// Maximum size of the leader's response, in bytes. The limit is large because a lease may have many keys.
 const ANSWER_BYTES_MAX: usize = 100 << 20;
 
-/// Why the leader gave no usable response. A retry may succeed.
+/// Maximum size of the other fields in a response with the keys of a lease, in bytes.
+const ANSWER_HEAD_BYTES_MAX: usize = 128;
+
+/// A response of at least this size is encoded on a blocking thread, because it would delay the messages from other
+/// members.
+const LARGE_ANSWER_BYTES: usize = 1 << 20;
+
+/// Why the leader gave no usable response. A retry may succeed, unless the response is too long.
 #[derive(Debug, thiserror::Error)]
 enum Unanswered {
     #[error(transparent)]
@@ -52,6 +61,17 @@ enum Unanswered {
     Malformed(#[from] prost::DecodeError),
     #[error("lease: the response is for another lease")]
     OtherLease,
+}
+
+impl Unanswered {
+    /// Returns whether the response is longer than [`ANSWER_BYTES_MAX`], so that a retry would fail as well.
+    fn is_too_long(&self) -> bool {
+        match self {
+            Self::Call(CallError::TooLong { .. }) => true,
+            Self::Status { status, .. } => *status == StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Call(_) | Self::Malformed(_) | Self::OtherLease => false,
+        }
+    }
 }
 
 /// Renews and looks up leases for clients and for other members.
@@ -149,15 +169,28 @@ impl LeaseHolder {
         self.answer(&mut LeaseTask::renew(id, false), None).await
     }
 
-    /// Looks up a lease for another member. Returns `None` if the lease clock does not run on this member, and
-    /// `Some(None)` if there is no such lease.
+    /// Looks up a lease for another member. Returns the encoded response, `None` if the lease clock does not run on this
+    /// member, or `Some(None)` if there is no such lease. Fails if the response would be longer than the other member
+    /// accepts.
     pub async fn time_to_live_here(
         &self,
         request: &LeaseTimeToLiveRequest,
-    ) -> Result<Option<Option<LeaseTimeToLiveResponse>>, RequestError> {
+    ) -> Result<Option<Option<Bytes>>, RequestError> {
         let id = LeaseId(request.id);
         let answer = self.answer(&mut LeaseTask::time_to_live(id, request.keys), None).await?;
-        Ok(answer.map(|answer| into_response(id, answer)))
+        let Some(answer) = answer else { return Ok(None) };
+        let key_bytes = encoded_key_bytes(&answer);
+        check_answer_bytes(key_bytes)?;
+        let encode = move || {
+            let found = into_response(id, answer)?;
+            let response = LeaseInternalResponse { lease_time_to_live_response: Some(found) };
+            Some(Bytes::from(response.encode_to_vec()))
+        };
+        if key_bytes < LARGE_ANSWER_BYTES {
+            Ok(Some(encode()))
+        } else {
+            Ok(Some(blocking(encode).await))
+        }
     }
 
     /// Runs the steps of the task until it has an answer. Returns `None` if only the leader can answer.
@@ -202,7 +235,7 @@ impl LeaseHolder {
     }
 
     /// Waits for a leader and sends the request to it. Returns `None` after a pause if this member leads now, or if the
-    /// leader gives no usable response.
+    /// leader gives no usable response. Fails if the response is too long.
     async fn ask_leader<T>(
         &self,
         (id, path): (LeaseId, &str),
@@ -220,7 +253,12 @@ impl LeaseHolder {
             let Some(answer) = self.leader.while_leading(leader.id, asking).await else { break };
             match answer.and_then(|answer| read(&answer)) {
                 Ok(answer) => return Ok(Some(answer)),
-                Err(error) => note_failure(id, url, &error),
+                Err(error) => {
+                    note_failure(id, url, &error);
+                    if error.is_too_long() {
+                        return Err(RequestError::TooLarge);
+                    }
+                }
             }
         }
         pause_until_retry(deadline).await?;
@@ -244,6 +282,23 @@ fn into_response(id: LeaseId, answer: LeaseAnswer) -> Option<LeaseTimeToLiveResp
         LeaseAnswer::Gone => None,
         LeaseAnswer::Renewed { .. } => unreachable!("only the time to live was requested"),
     }
+}
+
+/// Returns the size of the keys in the encoded response, in bytes.
+fn encoded_key_bytes(answer: &LeaseAnswer) -> usize {
+    match answer {
+        LeaseAnswer::TimeToLive { keys, .. } => {
+            let encoded = |key: &Arc<[u8]>| 1 + encoded_len_varint(key.len() as u64) + key.len();
+            keys.iter().map(encoded).sum()
+        }
+        LeaseAnswer::Gone | LeaseAnswer::Renewed { .. } => 0,
+    }
+}
+
+/// Refuses a response that would be longer than the other member accepts.
+const fn check_answer_bytes(key_bytes: usize) -> Result<(), RequestError> {
+    let fits = key_bytes.saturating_add(ANSWER_HEAD_BYTES_MAX) <= ANSWER_BYTES_MAX;
+    if fits { Ok(()) } else { Err(RequestError::TooLarge) }
 }
 
 async fn pause_until_retry(deadline: Instant) -> Result<(), RequestError> {
@@ -323,6 +378,28 @@ mod tests {
         assert!(read(200, b"\xff").is_err());
         let other = read_renewal(&answer(200, renewed), LeaseId(8)).unwrap_err();
         assert!(matches!(other, Unanswered::OtherLease));
+    }
+
+    #[test]
+    fn a_response_with_too_many_keys_is_refused_without_a_retry() {
+        let answer_of =
+            |keys| LeaseAnswer::TimeToLive { ttl_secs: i64::MAX, granted_secs: i64::MAX, keys };
+        let keys: Vec<Arc<[u8]>> = [1, 127, 128, 20_000].map(|len| vec![b'k'; len].into()).into();
+        let key_bytes = encoded_key_bytes(&answer_of(keys.clone()));
+        let encoded = |keys| {
+            let found = into_response(LeaseId(i64::MAX), answer_of(keys));
+            LeaseInternalResponse { lease_time_to_live_response: found }.encoded_len()
+        };
+        let head_bytes = encoded(keys) - key_bytes;
+        assert!((encoded(Vec::new())..=ANSWER_HEAD_BYTES_MAX).contains(&head_bytes));
+        check_answer_bytes(ANSWER_BYTES_MAX - ANSWER_HEAD_BYTES_MAX).unwrap();
+        let refused = check_answer_bytes(ANSWER_BYTES_MAX - ANSWER_HEAD_BYTES_MAX + 1).unwrap_err();
+        let refused = refused.to_string().into_bytes();
+        assert!(read_time_to_live(&answer(413, refused), 7).unwrap_err().is_too_long());
+        let url = "http://a".to_owned();
+        let too_long = CallError::TooLong { url, bytes_max: ANSWER_BYTES_MAX };
+        assert!(Unanswered::from(too_long).is_too_long());
+        assert!(!read_time_to_live(&answer(500, Vec::new()), 7).unwrap_err().is_too_long());
     }
 
     #[test]
