@@ -242,6 +242,7 @@ impl Node {
         if self.is_stopped {
             return;
         }
+        let led = self.raft.is_leader();
         match event {
             Event::Tick => self.handle_tick(),
             Event::CommitInterval => {
@@ -277,6 +278,11 @@ impl Node {
         self.pace_commit_notices();
         // After a fault, the core's pending work must not be written, sent or applied.
         if !self.is_stopped {
+            if led && !self.raft.is_leader() {
+                // A follower keeps no entries for a member that receives a snapshot. With these entries, the log could be
+                // too full for the entries that the new leader must replicate before it can commit anything.
+                self.cut_log();
+            }
             self.settle();
         }
     }
@@ -402,6 +408,12 @@ impl Node {
     /// quorum must step down, and a follower must notice that it has no leader.
     fn tick_raft(&mut self) {
         let (led, before) = (self.raft.is_leader(), self.raft.election_elapsed());
+        let is_round_over = before + 1 >= self.raft.config().election_tick;
+        if led && is_round_over {
+            // A member that has been silent since the last check of the quorum no longer needs entries, but there may be
+            // no further entry after which they would be dropped. The check itself marks all members as silent.
+            self.cut_log();
+        }
         if self.disk_watch.is_stalled() {
             self.raft.tick_without_campaign();
         } else {
@@ -410,7 +422,6 @@ impl Node {
             }
             self.raft.tick();
         }
-        let is_round_over = before + 1 >= self.raft.config().election_tick;
         let expected = if is_round_over { 0 } else { before + 1 };
         assert!(
             !led || !self.raft.is_leader() || self.raft.election_elapsed() == expected,

@@ -119,6 +119,51 @@ fn a_member_that_is_too_far_behind_installs_a_snapshot() {
     );
 }
 
+#[test]
+fn a_leader_that_steps_down_drops_the_entries_kept_for_a_snapshot_receiver() {
+    let (mut members, laggard) = leader_and_laggard();
+    members.push(laggard);
+    until_a_snapshot_is_sent(&mut members);
+    for request_id in 1000..1080 {
+        let data = Bytes::from(vec![0; 1000]);
+        members[0].handle(Event::Propose(vec![Proposal { request_id, data }]));
+        exchange_messages_without(&mut members, 3);
+    }
+    assert!((80_000..100_000).contains(&members[0].node.log_bytes()));
+    let term = Term(members[0].node.leadership().term.0 + 1);
+    let heartbeat = Message { from: 2, term, ..Message::new(MessageKind::Heartbeat, 1) };
+    members[0].handle(Event::Received(vec![heartbeat]));
+    assert_eq!(members[0].node.leadership().role, Role::Follower);
+    let bytes = members[0].node.log_bytes();
+    assert!(bytes <= 10_000, "{bytes} bytes");
+}
+
+#[test]
+fn entries_for_a_silent_member_are_dropped_although_no_entries_follow() {
+    let policy =
+        SnapshotPolicy { entry_count: 10, catch_up_count: 10, ..SnapshotPolicy::default() };
+    let start = |id| Member::start(Config { snapshot_policy: policy, ..config(id, &[1, 2, 3]) });
+    let mut members: Vec<_> = (1..=3).map(start).collect();
+    while members[0].node.leadership().role != Role::Leader {
+        members[0].handle(Event::Tick);
+        exchange_messages(&mut members);
+    }
+    members[0].handle(Event::Unreachable(3));
+    for request_id in 0..30 {
+        let data = Bytes::from(vec![0; 1000]);
+        members[0].handle(Event::Propose(vec![Proposal { request_id, data }]));
+        exchange_messages_without(&mut members, 3);
+    }
+    let kept = |members: &[Member]| members[0].node.log_bytes() / 1000;
+    assert_eq!(kept(&members), 30, "member 3 may only be late");
+    for _ in 0..20 {
+        members[0].handle(Event::Tick);
+        exchange_messages_without(&mut members, 3);
+    }
+    assert_eq!(kept(&members), 10);
+    until_a_snapshot_is_sent(&mut members);
+}
+
 /// Returns a lagging member, a snapshot message for it (from a group of the members 1, 2 and 3), and the snapshot's
 /// index.
 fn member_and_snapshot() -> (Member, Message, LogIndex) {
