@@ -462,6 +462,16 @@ fn invalid_or_contradictory_quota_settings_are_refused() {
 }
 
 #[test]
+fn requests_that_do_not_fit_in_a_message_between_members_cannot_be_allowed() {
+    assert_eq!(config("--max-request-bytes 535822336").max_request_bytes, 511 << 20);
+    assert_eq!(
+        refusal(&exit("--max-request-bytes 535822337")),
+        "--max-request-bytes 535822337 must be at most 535822336; otherwise, a request could be too \
+         large for a message to another member"
+    );
+}
+
+#[test]
 fn a_log_file_is_rotated_if_rotation_is_enabled() {
     let json = r#"{"maxsize":1,"compress":true}"#;
     let by_flags = config(&format!(

@@ -22,6 +22,9 @@ use super::security::{Security, TlsVersion};
 use super::url::{self, Url};
 
 const ELECTION_TIMEOUT_MS_MAX: u64 = 50_000;
+/// The maximum of `--max-request-bytes`. The entry for such a request fits in one message to another member, which has at
+/// most 512 MiB (`peer::frame`), together with the other fields of the message.
+const REQUEST_BYTES_MAX: u64 = 511 << 20;
 /// The minimum interval of progress notifications.
 const PROGRESS_NOTIFY_MIN: SignedDuration = SignedDuration::from_millis(100);
 
@@ -76,6 +79,11 @@ pub(super) enum Refusal {
     HeldVersion(String),
     #[error("--{flag} {percent} must be a percentage below 100")]
     Percent { flag: &'static str, percent: u64 },
+    #[error(
+        "--max-request-bytes {0} must be at most {REQUEST_BYTES_MAX}; otherwise, a request could be \
+         too large for a message to another member"
+    )]
+    RequestBytes(u64),
     #[error(
         "--quota-headroom-bytes {headroom} leaves no room for writes below --quota-disarm-percent \
          of --quota-backend-bytes"
@@ -207,6 +215,9 @@ fn check_rest(draft: &Draft, log: &Settings, lines: &mut Vec<Pending>) -> Result
     check_engine(&config, draft)?;
     check_times(&config)?;
     check_quota(&config)?;
+    if config.max_request_bytes > REQUEST_BYTES_MAX {
+        return Err(Refusal::RequestBytes(config.max_request_bytes));
+    }
     if config.advertise_client_urls.is_empty() && !config.listen_client_urls.is_empty() {
         return Err(Refusal::MissingAdvertised);
     }
