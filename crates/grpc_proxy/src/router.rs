@@ -291,7 +291,7 @@ mod tests {
         let options = Options::of(&Matches::parse(FLAGS, &words).unwrap()).unwrap();
         let upstream = Upstream::new(
             &options.endpoints,
-            targets(&options).unwrap(),
+            targets(&options, false).unwrap(),
             options.dial_keep_alive,
             options.limits,
             Handle::current(),

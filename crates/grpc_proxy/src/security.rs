@@ -72,8 +72,11 @@ pub(crate) fn acceptor(options: &Options) -> Result<Option<Acceptor>, SecurityEr
     Ok(Some(Acceptor::new(settings)?))
 }
 
-/// Returns the TLS settings for connections to members.
-pub(crate) fn targets(options: &Options) -> Result<Targets, SecurityError> {
+/// Returns the TLS settings for connections to members. Certificates of discovered members must be valid for the name
+/// that was checked during the discovery. If any name in an SRV record were accepted, a forged record could name a host
+/// with a valid certificate of its own.
+pub(crate) fn targets(options: &Options, are_discovered: bool) -> Result<Targets, SecurityError> {
+    let server_name = options.discovery.server_name().filter(|_| are_discovered);
     let flags = &options.members;
     if let Some(pair) = &flags.pair {
         let name = pair.common_name()?;
@@ -98,7 +101,7 @@ pub(crate) fn targets(options: &Options) -> Result<Targets, SecurityError> {
             check: ServerCheck::by(trust(&flags.authorities), flags.skips_verification),
             allowed: Allowed::All,
             http2,
-            server_name: None,
+            server_name: server_name.map(str::to_owned),
         })
     };
     let connectors = || Ok(Connectors { grpc: connector(true)?, http1: connector(false)? });
@@ -113,4 +116,73 @@ pub(crate) fn targets(options: &Options) -> Result<Targets, SecurityError> {
         log::info!("gRPC proxy client TLS", "trusted-ca" = flags.authorities);
     }
     Ok(Targets { connectors, is_asked_for })
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_cli::flags::Matches;
+    use quorate_tls::Pair;
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use tempfile::TempDir;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::line::FLAGS;
+
+    /// Starts a member whose certificate is valid for this name. Returns its URL.
+    async fn member(
+        dir: &TempDir,
+        authority: &CertifiedIssuer<'static, KeyPair>,
+        name: &str,
+    ) -> String {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let pair = Pair::new(dir.path().join("cert"), dir.path().join("key"));
+        std::fs::write(&pair.cert, params.signed_by(&key, authority).unwrap().pem()).unwrap();
+        std::fs::write(&pair.key, key.serialize_pem()).unwrap();
+        let protocols = Protocols::default();
+        let settings =
+            AcceptorSettings { pair, protocols, clients: None, http2: true, endpoint: "client" };
+        let acceptor = Acceptor::new(settings).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                // An error is ignored, because the client may reject the certificate.
+                drop(acceptor.accept(stream, None).await);
+            }
+        });
+        format!("https://localhost:{port}")
+    }
+
+    #[tokio::test]
+    async fn certificates_of_discovered_members_must_be_valid_for_the_domain() {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let dirs: [TempDir; 3] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
+        let of_domain = member(&dirs[0], &authority, "example.org").await;
+        let of_host = member(&dirs[1], &authority, "localhost").await;
+        let ca = dirs[2].path().join("ca");
+        std::fs::write(&ca, authority.pem()).unwrap();
+        let ca_flag = format!("--cacert={}", ca.display());
+        let flags = [&*ca_flag, "--discovery-srv=example.org", "--insecure-discovery"];
+        // Without a check during the discovery, and for endpoints from flags, the address of the member is decisive.
+        for (flags, are_discovered, valid) in [
+            (&flags[..2], true, &of_domain),
+            (&flags, true, &of_host),
+            (&flags[..2], false, &of_host),
+        ] {
+            let words: Vec<_> = flags.iter().map(|flag| flag.as_bytes().to_vec()).collect();
+            let options = Options::of(&Matches::parse(FLAGS, &words).unwrap()).unwrap();
+            let targets = targets(&options, are_discovered).unwrap();
+            for url in [&of_domain, &of_host] {
+                let target = targets.target(url).unwrap();
+                for connector in [&target.connector, &target.http_connector] {
+                    let is_accepted = connector.connect().await.is_ok();
+                    assert_eq!(is_accepted, url == valid, "{flags:?} {are_discovered} {url}");
+                }
+            }
+        }
+    }
 }

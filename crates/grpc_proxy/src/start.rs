@@ -59,7 +59,6 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     let acceptor = acceptor(options)?;
     let listener = listen(&options.listen_addr, acceptor.as_ref())?;
     log::info!("listening for gRPC proxy client requests", "address" = options.listen_addr);
-    let targets = targets(options)?;
     descriptors::raise_limit();
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     let permits = descriptors::divide(count)?.clients;
@@ -76,7 +75,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     };
     let upstream = Upstream::new(
         &endpoints,
-        targets,
+        targets(options, !discovered.is_empty())?,
         options.dial_keep_alive,
         options.limits,
         runtimes.first().clone(),

@@ -55,6 +55,13 @@ pub enum DiscoveryError {
 }
 
 impl Discovery {
+    /// Returns the name for which the certificates of discovered members must be valid, or `None` if it is the address
+    /// of the member.
+    #[must_use]
+    pub fn server_name(&self) -> Option<&str> {
+        (!self.is_insecure_accepted).then_some(&self.domain)
+    }
+
     /// Looks up the records of members with and without TLS. Unless members without TLS are accepted, returns only
     /// members whose certificate is valid for the domain.
     ///
@@ -106,7 +113,7 @@ impl Discovery {
             }),
             allowed: Allowed::All,
             http2: false,
-            server_name: Some(domain.clone()),
+            server_name: self.server_name().map(str::to_owned),
         })?;
         let mut valid = Vec::new();
         for found in secured {
