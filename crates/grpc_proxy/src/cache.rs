@@ -16,18 +16,24 @@
 //! # Bound
 //!
 //! The cache holds at most [`ENTRIES_MAX`] responses and [`BYTES_MAX`] bytes in total. The least recently requested
-//! responses are evicted first.
+//! responses are evicted first. If [`PENDING_MAX`] requests are not answered yet, the responses to further requests are
+//! not cached. A write therefore checks at most `ENTRIES_MAX` and `PENDING_MAX` ranges, each in a number of steps that
+//! is logarithmic in the number of written spans.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::call::Caller;
-use crate::span::Span;
+use crate::span::{Span, Spans};
 
 /// Maximum number of cached responses, as in etcd's proxy.
 const ENTRIES_MAX: usize = 2048;
+
+/// Maximum number of requests that are not answered yet and whose responses may be cached. More responses than this
+/// would evict each other.
+const PENDING_MAX: usize = ENTRIES_MAX;
 
 /// Maximum total size of all responses and their requests, in bytes.
 const BYTES_MAX: usize = 64 << 20;
@@ -87,9 +93,9 @@ struct State {
     entries: BTreeMap<u64, Entry>,
     numbers: HashMap<CacheKey, u64>,
     /// For each key, the numbers (in `entries`) of the responses to single-key requests at the current revision.
-    of_keys: BTreeMap<Bytes, Vec<u64>>,
+    of_keys: BTreeMap<Bytes, BTreeSet<u64>>,
     /// Numbers (in `entries`) of the responses to range requests at the current revision.
-    of_ranges: Vec<u64>,
+    of_ranges: BTreeSet<u64>,
     bytes: usize,
     pending: BTreeMap<u64, Pending>,
     next: u64,
@@ -107,11 +113,13 @@ impl Cache {
     }
 
     /// Registers a request before it is sent to a member. Until the request is answered, the cache records whether its
-    /// range is written.
+    /// range is written. If too many requests are not answered yet, the response will not be cached.
     pub(crate) fn begin(&self, span: Span, caller: Caller) -> Filling {
         let mut state = self.0.lock();
         let number = state.number();
-        state.pending.insert(number, Pending { caller, span, is_outdated: false });
+        if state.pending.len() < PENDING_MAX {
+            state.pending.insert(number, Pending { caller, span, is_outdated: false });
+        }
         Filling(number)
     }
 
@@ -145,23 +153,26 @@ impl Cache {
         }
     }
 
-    /// Removes the responses that a write to `span` outdates.
-    pub(crate) fn outdate(&self, span: &Span) {
+    /// Removes the responses that a write to these spans outdates.
+    pub(crate) fn outdate(&self, spans: &Spans) {
         let mut state = self.0.lock();
         for pending in state.pending.values_mut() {
-            pending.is_outdated |= pending.span.overlaps(span);
+            pending.is_outdated = pending.is_outdated || spans.overlap(&pending.span);
         }
-        let mut numbers: Vec<u64> = match span.end() {
-            None => state.of_keys.get(span.key()).cloned().unwrap_or_default(),
-            Some(_) => {
-                let behind = state.of_keys.range(span.key().clone()..);
-                let within = behind.take_while(|(key, _)| span.passes(key));
-                within.flat_map(|(_, numbers)| numbers.iter().copied()).collect()
-            }
-        };
         let entries = &state.entries;
-        let overlaps = |number: &&u64| entries.get(number).is_some_and(|it| it.span.overlaps(span));
-        numbers.extend(state.of_ranges.iter().filter(overlaps));
+        let overlaps =
+            |number: &&u64| entries.get(number).is_some_and(|it| spans.overlap(&it.span));
+        let mut numbers: Vec<u64> = state.of_ranges.iter().filter(overlaps).copied().collect();
+        for span in spans.iter() {
+            match span.end() {
+                None => numbers.extend(state.of_keys.get(span.key()).into_iter().flatten()),
+                Some(_) => {
+                    let behind = state.of_keys.range(span.key().clone()..);
+                    let within = behind.take_while(|(key, _)| span.passes(key));
+                    numbers.extend(within.flat_map(|(_, numbers)| numbers));
+                }
+            }
+        }
         for number in numbers {
             state.remove(number);
         }
@@ -218,9 +229,9 @@ impl State {
         self.numbers.insert(entry.cache_key.clone(), number);
         if entry.asked_revision == 0 {
             if entry.span.is_single() {
-                self.of_keys.entry(entry.span.key().clone()).or_default().push(number);
+                self.of_keys.entry(entry.span.key().clone()).or_default().insert(number);
             } else {
-                self.of_ranges.push(number);
+                self.of_ranges.insert(number);
             }
         }
         self.entries.insert(number, entry);
@@ -232,13 +243,13 @@ impl State {
         self.numbers.remove(&entry.cache_key);
         if entry.span.is_single() {
             if let Some(numbers) = self.of_keys.get_mut(entry.span.key()) {
-                numbers.retain(|other| *other != number);
+                numbers.remove(&number);
                 if numbers.is_empty() {
                     self.of_keys.remove(entry.span.key());
                 }
             }
         } else {
-            self.of_ranges.retain(|other| *other != number);
+            self.of_ranges.remove(&number);
         }
         Some(entry)
     }
@@ -264,6 +275,10 @@ mod tests {
         cache.begin(span, Caller::default())
     }
 
+    fn outdate(cache: &Cache, span: Span) {
+        cache.outdate(&Spans::new(vec![span]));
+    }
+
     fn keep(cache: &Cache, name: &'static str, span: Span, asked_revision: i64) {
         let filling = begin(cache, span);
         cache.keep(&filling, cache_key(name), asked_revision, cached("answer"));
@@ -277,11 +292,11 @@ mod tests {
         keep(&cache, "a..c", span("a", "c"), 0);
         keep(&cache, "d..f", span("d", "f"), 0);
         keep(&cache, "a at 5", span("a", ""), 5);
-        cache.outdate(&span("a", ""));
+        outdate(&cache, span("a", ""));
         let there = |name: &'static str| cache.get(&cache_key(name)).is_some();
         assert!(!there("a") && !there("a..c"));
         assert!(there("b") && there("d..f") && there("a at 5"));
-        cache.outdate(&span("b", "e"));
+        outdate(&cache, span("b", "e"));
         assert!(!there("b") && !there("d..f"));
         cache.compact(5);
         assert!(there("a at 5"));
@@ -294,7 +309,7 @@ mod tests {
     fn a_response_older_than_a_write_to_its_keys_is_not_cached() {
         let cache = Cache::default();
         let (overtaken, other) = (begin(&cache, span("a", "c")), begin(&cache, span("x", "")));
-        cache.outdate(&span("b", ""));
+        outdate(&cache, span("b", ""));
         cache.keep(&overtaken, cache_key("a..c"), 0, cached("old"));
         cache.keep(&other, cache_key("x"), 0, cached("good"));
         assert!(cache.get(&cache_key("a..c")).is_none());
@@ -302,6 +317,31 @@ mod tests {
         let given_up = begin(&cache, span("a", ""));
         cache.give_up(&given_up);
         assert!(cache.0.lock().pending.is_empty());
+    }
+
+    #[test]
+    fn a_write_to_all_keys_invalidates_all_responses_at_the_current_revision() {
+        let cache = Cache::default();
+        keep(&cache, "a", span("a", ""), 0);
+        keep(&cache, "b..", span("b", "\0"), 0);
+        keep(&cache, "a at 5", span("a", ""), 5);
+        let overtaken = begin(&cache, span("c", "d"));
+        cache.outdate(&Spans::all());
+        cache.keep(&overtaken, cache_key("c..d"), 0, cached("old"));
+        assert_eq!(cache.load().0, 1);
+        assert!(cache.get(&cache_key("a at 5")).is_some());
+    }
+
+    #[test]
+    fn responses_to_requests_beyond_the_limit_of_unanswered_requests_are_not_cached() {
+        let cache = Cache::default();
+        let pending: Vec<Filling> =
+            (0..PENDING_MAX).map(|_| begin(&cache, span("a", ""))).collect();
+        keep(&cache, "beyond", span("a", ""), 0);
+        assert_eq!(cache.load().0, 0);
+        cache.give_up(&pending[0]);
+        keep(&cache, "within", span("a", ""), 0);
+        assert_eq!(cache.load().0, 1);
     }
 
     #[test]

@@ -105,6 +105,7 @@ mod tests {
     use super::*;
     use crate::call::Caller;
     use crate::framing::answer;
+    use crate::span::Spans;
 
     async fn pass(cache: &Arc<Cache>, message: Bytes, is_outdated: bool) -> Option<Bytes> {
         let metrics = Arc::new(ProxyMetrics::new(&[]));
@@ -113,12 +114,12 @@ mod tests {
         let fill = CacheFill::begin((cache, &metrics), span(), cache_key.clone(), 0, None);
         let body = fill.cache_body(answer(message.clone()).into_body());
         if is_outdated {
-            cache.outdate(&span());
+            cache.outdate(&Spans::new(vec![span()]));
         }
         let passed = body.collect().await.unwrap().to_bytes();
         assert_eq!(passed.slice(HEAD_BYTES..), message);
         let cached = cache.get(&cache_key).map(|cached| cached.answer);
-        cache.outdate(&span());
+        cache.outdate(&Spans::new(vec![span()]));
         cached
     }
 

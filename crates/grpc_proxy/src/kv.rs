@@ -33,7 +33,7 @@ use crate::framing;
 use crate::leasing::Leasing;
 use crate::namespace::Namespace;
 use crate::relay;
-use crate::span::{Span, written};
+use crate::span::{Span, Spans, written_or_compared};
 use crate::upstream::Upstream;
 
 /// Maximum number of attempts to obtain a sufficiently recent response, per endpoint.
@@ -41,6 +41,10 @@ const ATTEMPTS_PER_MEMBER: usize = 5;
 
 /// Pause between two attempts to find the current revision.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Maximum number of different spans in a write that invalidates only the responses for these spans. A write with more
+/// spans invalidates all responses. The default limits of members permit a few hundred spans.
+const OUTDATED_SPANS_MAX: usize = 4096;
 
 /// The KV service of the proxy.
 #[derive(Clone, Debug)]
@@ -264,7 +268,8 @@ impl Kv {
     ) -> Result<Response<Body>, Status> {
         // The result of a transaction's conditions also reveals the state of keys that the transaction does not write,
         // so the cached responses for these keys are removed as well.
-        let writing = Writing { kv: self, spans: written(&request, true) };
+        let writing =
+            Writing { kv: self, spans: written_or_compared(&request, OUTDATED_SPANS_MAX) };
         writing.outdate();
         if let Some(leasing) = &self.leasing
             && let Some(answer) = answer_by_lease(leasing, headers, &request).await?
@@ -327,14 +332,12 @@ fn encoded(request: &Request) -> Bytes {
 /// write ends, for responses that arrived in the meantime.
 struct Writing<'a> {
     kv: &'a Kv,
-    spans: Vec<Span>,
+    spans: Spans,
 }
 
 impl Writing<'_> {
     fn outdate(&self) {
-        for span in &self.spans {
-            self.kv.cache.outdate(span);
-        }
+        self.kv.cache.outdate(&self.spans);
         report_load(&self.kv.cache, &self.kv.metrics);
     }
 }

@@ -1,8 +1,10 @@
 //! The keys of a request: a single key, or the range from one key up to but excluding another.
 
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
 use bytes::Bytes;
 use quorate_api::etcdserverpb::request_op::Request;
-use quorate_api::etcdserverpb::{Compare, RequestOp};
 
 /// The `range_end` of a range without an upper bound. The same byte is also the first possible key.
 pub(crate) const OPEN_END: &[u8] = b"\0";
@@ -88,6 +90,11 @@ impl Span {
         Self { key: self.key.clone().min(other.key.clone()), end: Some(end) }
     }
 
+    /// Returns whether the span contains no possible key.
+    fn is_empty(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| !end.is_empty() && *end <= self.key)
+    }
+
     /// Returns whether the span contains a key.
     pub(crate) fn has(&self, key: &[u8]) -> bool {
         &*self.key <= key && self.passes(key)
@@ -117,31 +124,96 @@ impl Span {
     }
 }
 
-/// Returns all spans that a request may write. With `with_conditions`, also returns the spans that the request's
-/// conditions read.
-pub(crate) fn written(request: &Request, with_conditions: bool) -> Vec<Span> {
-    let mut spans = Vec::new();
-    add_written(request, with_conditions, &mut spans);
-    spans
+/// Spans in key order. No two of them overlap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spans(Vec<Span>);
+
+impl Spans {
+    /// Sorts spans, merges those that overlap, and omits those that contain no key.
+    pub(crate) fn new(mut spans: Vec<Span>) -> Self {
+        spans.retain(|span| !span.is_empty());
+        spans.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        spans.dedup_by(|next, last| {
+            let do_overlap = last.overlaps(next);
+            if do_overlap {
+                *last = last.hull(next);
+            }
+            do_overlap
+        });
+        Self(spans)
+    }
+
+    /// Returns the span of all keys.
+    pub(crate) fn all() -> Self {
+        Self(vec![Span { key: Bytes::new(), end: Some(Bytes::new()) }])
+    }
+
+    /// Returns whether there are no spans.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Span> {
+        self.0.iter()
+    }
+
+    /// Returns whether one of the spans shares a key with `span`. The number of steps is logarithmic in the number of
+    /// spans.
+    pub(crate) fn overlap(&self, span: &Span) -> bool {
+        // Only the last span that starts at or before the key and the first span that starts after the key can be the
+        // first to overlap.
+        let next = self.0.partition_point(|it| it.key <= span.key);
+        self.0[next.saturating_sub(1)..].iter().take(2).any(|it| it.overlaps(span))
+    }
+
+    /// Returns whether one of the spans contains a key. The number of steps is logarithmic in the number of spans.
+    pub(crate) fn have(&self, key: &[u8]) -> bool {
+        let next = self.0.partition_point(|it| it.key <= key);
+        next > 0 && self.0[next - 1].has(key)
+    }
 }
 
-fn add_written(request: &Request, with_conditions: bool, spans: &mut Vec<Span>) {
+/// Returns all spans that a request may write.
+pub(crate) fn written(request: &Request) -> Spans {
+    collect(request, false, usize::MAX)
+}
+
+/// Returns all spans that a request may write or that its conditions read. Returns the span of all keys if there are
+/// more than `count_max` different spans.
+pub(crate) fn written_or_compared(request: &Request, count_max: usize) -> Spans {
+    collect(request, true, count_max)
+}
+
+fn collect(request: &Request, with_conditions: bool, count_max: usize) -> Spans {
+    let mut spans = HashSet::new();
+    let add = &mut |span| {
+        spans.insert(span);
+        if spans.len() > count_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    match visit(request, with_conditions, add) {
+        ControlFlow::Break(()) => Spans::all(),
+        ControlFlow::Continue(()) => Spans::new(spans.into_iter().collect()),
+    }
+}
+
+/// Passes all spans that a request may write to `add`, until `add` returns a break. With `with_conditions`, also passes
+/// the spans that the request's conditions read.
+fn visit(
+    request: &Request,
+    with_conditions: bool,
+    add: &mut impl FnMut(Span) -> ControlFlow<()>,
+) -> ControlFlow<()> {
     match request {
-        Request::RequestRange(_) => {}
-        Request::RequestPut(put) => spans.push(Span::of(put.key.clone())),
-        Request::RequestDeleteRange(delete) => {
-            spans.push(Span::new(&delete.key, &delete.range_end));
-        }
+        Request::RequestRange(_) => ControlFlow::Continue(()),
+        Request::RequestPut(put) => add(Span::of(put.key.clone())),
+        Request::RequestDeleteRange(delete) => add(Span::new(&delete.key, &delete.range_end)),
         Request::RequestTxn(txn) => {
             if with_conditions {
-                let about = |compare: &Compare| Span::new(&compare.key, &compare.range_end);
-                spans.extend(txn.compare.iter().map(about));
+                txn.compare.iter().try_for_each(|it| add(Span::new(&it.key, &it.range_end)))?;
             }
-            for RequestOp { request } in txn.success.iter().chain(&txn.failure) {
-                if let Some(request) = request {
-                    add_written(request, with_conditions, spans);
-                }
-            }
+            let operations = txn.success.iter().chain(&txn.failure);
+            let mut requests = operations.filter_map(|it| it.request.as_ref());
+            requests.try_for_each(|request| visit(request, with_conditions, add))
         }
     }
 }
@@ -161,6 +233,8 @@ pub(crate) fn after(prefix: &[u8]) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use quorate_api::etcdserverpb::{Compare, PutRequest, RequestOp, TxnRequest};
+
     use super::*;
 
     fn span(key: &'static str, end: &'static str) -> Span {
@@ -212,6 +286,57 @@ mod tests {
             assert_eq!(one.hull(&other), hull);
             assert_eq!(other.hull(&one), hull);
         }
+    }
+
+    #[test]
+    fn overlapping_spans_are_merged() {
+        let all = [
+            span("x", "\0"),
+            span("c", "e"),
+            span("a", ""),
+            span("d", ""),
+            span("d", "g"),
+            span("g", ""),
+            span("h", "b"),
+            span("z", ""),
+            span("a", ""),
+        ];
+        let spans = Spans::new(all.to_vec());
+        let merged = [span("a", ""), span("c", "g"), span("g", ""), span("x", "\0")];
+        assert!(spans.iter().eq(&merged), "{spans:?}");
+        let keys = ["\0", "a", "b", "c", "e", "f", "g", "h", "w", "x", "z"];
+        for key in keys {
+            let is_there = merged.iter().any(|it| it.has(key.as_bytes()));
+            assert_eq!(spans.have(key.as_bytes()), is_there, "{key}");
+            for end in ["", "\0"].into_iter().chain(keys) {
+                let other = span(key, end);
+                let do_overlap = merged.iter().any(|it| it.overlaps(&other));
+                assert_eq!(spans.overlap(&other), do_overlap, "{other:?}");
+            }
+        }
+        assert!(Spans::all().have(b"\0") && Spans::all().have(b"\xff"));
+    }
+
+    #[test]
+    fn a_transaction_with_many_different_spans_counts_as_a_write_to_all_keys() {
+        let put = |number: usize| {
+            let key = number.to_string().into();
+            Request::RequestPut(PutRequest { key, ..PutRequest::default() })
+        };
+        let txn = |puts: &mut dyn Iterator<Item = usize>, compared: &'static [u8]| {
+            let success = puts.map(|it| RequestOp { request: Some(put(it)) }).collect();
+            let key = Bytes::from_static(compared);
+            let compare = vec![Compare { key, ..Compare::default() }];
+            Request::RequestTxn(TxnRequest { compare, success, ..TxnRequest::default() })
+        };
+        let few = txn(&mut (0..1_000).map(|number| number % 3), b"3");
+        let spans = ["0", "1", "2"].map(|key| span(key, ""));
+        assert!(written(&few).iter().eq(&spans));
+        assert!(written_or_compared(&few, 4).iter().eq(spans.iter().chain([&span("3", "")])));
+        assert_eq!(written_or_compared(&few, 3), Spans::all());
+        let many = txn(&mut (0..1_000), b"3");
+        assert_eq!(written(&many).iter().count(), 1_000);
+        assert_eq!(written_or_compared(&many, 999), Spans::all());
     }
 
     #[test]

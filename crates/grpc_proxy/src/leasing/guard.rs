@@ -24,7 +24,7 @@ use tonic::Status;
 
 use super::answer::Known;
 use super::names::{Names, REVOKE};
-use crate::span::Span;
+use crate::span::{Span, Spans};
 
 /// Maximum number of operations in a transaction: the members' default limit.
 const OPERATIONS_MAX: usize = 128;
@@ -86,7 +86,7 @@ impl Guarded {
     pub(super) fn new(
         names: &Names,
         request: Request,
-        spans: &[Span],
+        spans: &Spans,
         owned: &Owned,
         has_few_conditions: bool,
     ) -> (TxnRequest, Self) {
@@ -172,7 +172,7 @@ fn with_header(mut response: Response, header: ResponseHeader) -> Response {
 
 /// Returns the spans of leasing keys to compare, without duplicates, and the creation revisions of the leasing keys
 /// created by this proxy.
-fn guards(names: &Names, spans: &[Span], owned: &Owned) -> Vec<(Span, Option<i64>)> {
+fn guards(names: &Names, spans: &Spans, owned: &Owned) -> Vec<(Span, Option<i64>)> {
     let mut guards: Vec<(Span, Option<i64>)> = Vec::new();
     let mut known = HashSet::new();
     let mut add = |span: Span, made: Option<i64>| {
@@ -180,7 +180,7 @@ fn guards(names: &Names, spans: &[Span], owned: &Owned) -> Vec<(Span, Option<i64
             guards.push((span, made));
         }
     };
-    for span in spans {
+    for span in spans.iter() {
         let made = owned.get(span.key()).filter(|_| span.is_single());
         add(names.of(span), made.copied());
         if let Some(touched) = names.touched(span) {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     fn guarded(request: Request, owned: &Owned, has_few: bool) -> (TxnRequest, Guarded) {
-        let spans = written(&request, false);
+        let spans = written(&request);
         Guarded::new(&Names::new("own/"), request, &spans, owned, has_few)
     }
 

@@ -31,7 +31,7 @@ use super::deletion_queue::DeletionQueue;
 use super::excluded_keys::ExcludedKeys;
 use super::guard::Owned;
 use super::names::Names;
-use crate::span::Span;
+use crate::span::{Span, Spans};
 
 /// Maximum total size of all keys and records in bytes, including the overhead.
 const OWNED_BYTES_MAX: usize = 64 << 20;
@@ -62,7 +62,7 @@ struct State {
     by_use: BTreeMap<u64, Bytes>,
     bytes: usize,
     acquiring: BTreeMap<u64, Acquiring>,
-    writing: BTreeMap<u64, Vec<Span>>,
+    writing: BTreeMap<u64, Spans>,
     excluded: ExcludedKeys,
     released: DeletionQueue,
     next: u64,
@@ -195,7 +195,7 @@ impl OwnedKeys {
         let is_allowed = !state.released.is_full() && state.excluded.may_acquire(key, now);
         let is_taken = state.held.contains_key(key)
             || state.acquiring.values().any(|other| other.key == *key)
-            || state.writing.values().flatten().any(|span| span.has(key));
+            || state.writing.values().any(|spans| spans.have(key));
         if !is_alive || !is_allowed || is_taken {
             return None;
         }
@@ -207,11 +207,11 @@ impl OwnedKeys {
     }
 
     /// Starts a write to these spans.
-    pub(super) fn begin_writing(&self, spans: &[Span]) -> Writing<'_> {
+    pub(super) fn begin_writing(&self, spans: &Spans) -> Writing<'_> {
         let mut state = self.state.lock();
         let number = state.number();
         let (mut owned, mut touched) = (Owned::new(), Owned::new());
-        for span in spans {
+        for span in spans.iter() {
             for key in state.held_within(span) {
                 let Some(owned_key) = state.held.get_mut(&key) else { continue };
                 if touched.insert(key.clone(), owned_key.made).is_none() {
@@ -221,11 +221,11 @@ impl OwnedKeys {
                     owned.insert(key, owned_key.made);
                 }
             }
-            for acquiring in state.acquiring.values_mut().filter(|it| span.has(&it.key)) {
-                acquiring.outdated_at = i64::MAX;
-            }
         }
-        state.writing.insert(number, spans.to_vec());
+        for acquiring in state.acquiring.values_mut().filter(|it| spans.have(&it.key)) {
+            acquiring.outdated_at = i64::MAX;
+        }
+        state.writing.insert(number, spans.clone());
         Writing { owned_keys: self, number, owned, touched }
     }
 
@@ -511,7 +511,7 @@ mod tests {
             owned_keys.lose(&key(1), 8);
         }
         let acquisition = owned_keys.begin_acquiring(&key(1), NOW).unwrap();
-        owned_keys.begin_writing(&[Span::of(key(1))]).not_performed();
+        owned_keys.begin_writing(&Spans::new(vec![Span::of(key(1))])).not_performed();
         acquisition.succeed(7, known(1), NOW);
         assert!(!is_owned(&owned_keys, &key(1), NOW));
         // A leasing key created with the lease of an earlier session is deleted when that session ends.
@@ -527,8 +527,8 @@ mod tests {
         let owned_keys = owned_keys();
         own(&owned_keys, &key(1), 7, 10);
         let (one, other) = (
-            owned_keys.begin_writing(&[Span::of(key(1))]),
-            owned_keys.begin_writing(&[Span::new(&key(0), &key(9))]),
+            owned_keys.begin_writing(&Spans::new(vec![Span::of(key(1))])),
+            owned_keys.begin_writing(&Spans::new(vec![Span::new(&key(0), &key(9))])),
         );
         assert_eq!(one.owned, Owned::from([(key(1), 7)]));
         assert!(other.owned.is_empty(), "only single keys are listed as owned");
@@ -540,9 +540,11 @@ mod tests {
         assert_eq!(read, Some((known(20), 9)));
         // The result of a write at an older revision does not replace the record. A write without a result releases the
         // key.
-        owned_keys.begin_writing(&[Span::of(key(1))]).done(8, vec![(key(1), known(3))]);
+        owned_keys
+            .begin_writing(&Spans::new(vec![Span::of(key(1))]))
+            .done(8, vec![(key(1), known(3))]);
         assert_eq!(owned_keys.read(|| NOW, |view| view.known(&key(1))), Some((known(20), 9)));
-        drop(owned_keys.begin_writing(&[Span::of(key(1))]));
+        drop(owned_keys.begin_writing(&Spans::new(vec![Span::of(key(1))])));
         assert!(!is_owned(&owned_keys, &key(1), NOW));
         assert_eq!(owned_keys.take_released().len(), 1);
     }
@@ -583,7 +585,7 @@ mod tests {
             own(&owned_keys, &long_key(number), 7, 10);
         }
         // A deletion of the range that ends without a result releases all owned keys in the range.
-        drop(owned_keys.begin_writing(&[Span::new(&Bytes::new(), &Bytes::from_static(b"\0"))]));
+        drop(owned_keys.begin_writing(&Spans::all()));
         assert!(owned_keys.begin_acquiring(&key(1), NOW).is_none());
         let take_all = || -> Vec<_> {
             let take = || Some(owned_keys.take_released()).filter(|taken| !taken.is_empty());

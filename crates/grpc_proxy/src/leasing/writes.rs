@@ -13,7 +13,7 @@ use super::guard::{self, Done, Guarded, LeasingKey, Outcome};
 use super::members::{Store, is_refusal};
 use super::owned_keys::Writing;
 use crate::call::forwarded;
-use crate::span::{Span, written};
+use crate::span::{Span, Spans, written};
 
 /// The initial time to wait for other owners before their leasing keys are checked again. The time grows up to
 /// [`OWNERS_WAIT_MAX`]. A waiter is notified earlier if the owners release the keys.
@@ -35,7 +35,7 @@ impl<S: Store> Leasing<S> {
         headers: &HeaderMap,
         request: Request,
     ) -> Result<Option<Response>, Status> {
-        let spans = written(&request, false);
+        let spans = written(&request);
         if spans.is_empty() {
             return Ok(None);
         }
@@ -61,7 +61,7 @@ impl<S: Store> Leasing<S> {
             return Ok(None);
         }
         let empty = Request::RequestTxn(TxnRequest::default());
-        let spans = [span];
+        let spans = Spans::new(vec![span]);
         let done = self.write_guarded(headers, empty, &spans).await?;
         Ok(done.map(|(writing, _)| Reservation { _writing: writing }))
     }
@@ -72,7 +72,7 @@ impl<S: Store> Leasing<S> {
         &self,
         headers: &HeaderMap,
         request: Request,
-        spans: &[Span],
+        spans: &Spans,
     ) -> Result<Option<(Writing<'_>, Done)>, Status> {
         let mut has_few_conditions = false;
         let mut wait = OWNERS_WAIT;
