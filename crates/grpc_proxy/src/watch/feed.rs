@@ -434,7 +434,7 @@ mod tests {
             is_created: false,
             awaits_progress: false,
         };
-        let (set, added) = sets.add(parameters(), watcher);
+        let (set, added) = sets.add(&parameters(), watcher);
         let Added::NewGroup { group, .. } = added else {
             panic!("the first watcher did not create a group")
         };

@@ -42,7 +42,7 @@ impl Hub {
     /// Adds a watcher to the set with these parameters.
     pub(super) fn add(
         &self,
-        parameters: WatchParameters,
+        parameters: &WatchParameters,
         watcher: Watcher,
     ) -> (Arc<WatcherSet>, u64) {
         let begins_now = watcher.next == 0;

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{HeaderMap, Response};
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_api::etcdserverpb::{ResponseHeader, WatchCreateRequest, WatchRequest, WatchResponse};
@@ -31,6 +32,10 @@ struct Session {
     mailbox: Arc<Mailbox>,
     caller: Caller,
     watchers: BTreeMap<i64, WatcherEntry>,
+    /// The watch ids of the watchers that have not ended, by serial number.
+    ids: BTreeMap<u64, i64>,
+    /// The watch ids of the watchers that have left their sets.
+    behind: BTreeSet<i64>,
     next_id: i64,
     next_serial: u64,
     progress: Progress,
@@ -77,6 +82,8 @@ pub(crate) fn serve(hub: &Arc<Hub>, headers: &HeaderMap, body: Body) -> Response
         mailbox: Arc::new(Mailbox::new(Arc::clone(&outbox))),
         caller: Caller::of(headers),
         watchers: BTreeMap::new(),
+        ids: BTreeMap::new(),
+        behind: BTreeSet::new(),
         next_id: 0,
         next_serial: 0,
         progress: Progress::default(),
@@ -131,11 +138,9 @@ impl Session {
     }
 
     fn handle_notice(&mut self, Notice { serial, change }: Notice) {
-        let found = self.watchers.iter_mut().find(|(_, entry)| entry.serial == serial);
-        let Some((watch_id, entry)) = found else { return };
+        let Some(&watch_id) = self.ids.get(&serial) else { return };
         match change {
             WatcherChange::Cancelled { was_there } => {
-                let watch_id = *watch_id;
                 let entry = self.forget(watch_id);
                 if let Some(entry) = entry.filter(|_| was_there) {
                     self.watchers
@@ -143,10 +148,13 @@ impl Session {
                 }
             }
             WatcherChange::Behind { next } => {
-                if let WatcherState::Active { set, .. } = &entry.state {
-                    let (hub, set) = (Arc::clone(&self.hub), Arc::clone(set));
+                if let Some(entry) = self.watchers.get_mut(&watch_id)
+                    && let WatcherState::Active { set, .. } = &entry.state
+                {
+                    let set = Arc::clone(set);
                     entry.state = WatcherState::Behind { parameters: set.parameters.clone(), next };
-                    hub.remove_if_empty(&set);
+                    self.behind.insert(watch_id);
+                    self.hub.remove_if_empty(&set);
                 }
                 // A progress request cannot be answered while a watcher is behind, so the request in progress is
                 // dropped.
@@ -172,15 +180,7 @@ impl Session {
 
     fn create(&mut self, mut request: WatchCreateRequest) {
         let Some(watch_id) = self.new_id(request.watch_id) else {
-            let text = "mvcc: duplicate watch ID provided on the WatchStream";
-            let refused = WatchResponse {
-                header: Some(ResponseHeader::default()),
-                created: true,
-                canceled: true,
-                cancel_reason: text.to_owned(),
-                ..WatchResponse::default()
-            };
-            return self.put(NO_WATCHER, response::encode(refused));
+            return self.refuse("mvcc: duplicate watch ID provided on the WatchStream");
         };
         if let Some(namespace) = self.hub.namespace() {
             namespace.watch(&mut request);
@@ -204,15 +204,28 @@ impl Session {
             awaits_progress: false,
         };
         self.next_serial += 1;
-        self.add(parameters, watcher);
+        self.add(&parameters, watcher);
     }
 
-    fn add(&mut self, parameters: WatchParameters, watcher: Watcher) {
+    /// Reports to the client that a watcher is not created.
+    fn refuse(&self, reason: &str) {
+        let refused = WatchResponse {
+            header: Some(ResponseHeader::default()),
+            created: true,
+            canceled: true,
+            cancel_reason: reason.to_owned(),
+            ..WatchResponse::default()
+        };
+        self.put(NO_WATCHER, response::encode(refused));
+    }
+
+    fn add(&mut self, parameters: &WatchParameters, watcher: Watcher) {
         let (watch_id, serial) = (watcher.watch_id, watcher.serial);
         let wants_progress = watcher.wants_progress;
         let (set, watcher) = self.hub.add(parameters, watcher);
         let state = WatcherState::Active { set, watcher };
         self.watchers.insert(watch_id, WatcherEntry { serial, state, wants_progress });
+        self.ids.insert(serial, watch_id);
     }
 
     fn cancel(&mut self, watch_id: i64) {
@@ -225,6 +238,8 @@ impl Session {
     /// Removes a watcher from the stream and from an unanswered progress request.
     fn forget(&mut self, watch_id: i64) -> Option<WatcherEntry> {
         let entry = self.watchers.remove(&watch_id)?;
+        self.ids.remove(&entry.serial);
+        self.behind.remove(&watch_id);
         if self.progress.asked.remove(&entry.serial) {
             self.answer_progress();
         }
@@ -240,10 +255,7 @@ impl Session {
 
     /// Makes the watchers that had fallen behind rejoin their sets.
     fn catch_up(&mut self) {
-        let is_behind = |entry: &WatcherEntry| matches!(entry.state, WatcherState::Behind { .. });
-        let behind: Vec<i64> =
-            self.watchers.iter().filter(|(_, entry)| is_behind(entry)).map(|it| *it.0).collect();
-        for watch_id in behind {
+        for watch_id in std::mem::take(&mut self.behind) {
             let Some(WatcherEntry { serial, state, wants_progress }) =
                 self.watchers.remove(&watch_id)
             else {
@@ -259,31 +271,23 @@ impl Session {
                 is_created: true,
                 awaits_progress: false,
             };
-            self.add(parameters, watcher);
+            self.add(&parameters, watcher);
         }
     }
 
     /// Sends a progress request to the sets of all watchers, unless a watcher is behind.
     fn ask_progress(&mut self) {
-        let are_active =
-            self.watchers.values().all(|entry| !matches!(entry.state, WatcherState::Behind { .. }));
-        if !are_active {
+        if !self.behind.is_empty() {
             return;
         }
-        let progress = &mut self.progress;
-        if progress.asked.is_empty() {
-            let entries = self.watchers.values();
-            let active = entries.filter(|entry| matches!(entry.state, WatcherState::Active { .. }));
-            progress.asked = active.map(|entry| entry.serial).collect();
-            progress.least = None;
-            progress.is_asked_again = false;
-        } else {
-            progress.is_asked_again = true;
+        if !self.progress.asked.is_empty() {
+            self.progress.is_asked_again = true;
+            return;
         }
+        self.progress = Progress::default();
         for entry in self.watchers.values() {
-            if let WatcherState::Active { set, watcher } = &entry.state
-                && progress.asked.contains(&entry.serial)
-            {
+            if let WatcherState::Active { set, watcher } = &entry.state {
+                self.progress.asked.insert(entry.serial);
                 set.ask_progress(*watcher);
             }
         }
@@ -310,7 +314,7 @@ impl Session {
         Some(found)
     }
 
-    fn put(&self, watch_id: i64, shared: bytes::Bytes) {
+    fn put(&self, watch_id: i64, shared: Bytes) {
         self.mailbox.outbox.put(OutboxMessage { watch_id, shared });
     }
 }
@@ -323,3 +327,6 @@ impl Progress {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

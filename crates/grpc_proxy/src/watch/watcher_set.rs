@@ -9,11 +9,15 @@
 //!
 //! * The position of a group never decreases.
 //!
+//! # Cost
+//!
+//! Adding, moving or removing a watcher takes logarithmic time. Only responses visit all watchers of a group.
+//!
 //! # Not here
 //!
 //! Communication with members (`feed`, `catching_up`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -87,6 +91,12 @@ pub(super) struct WatcherSet {
 #[derive(Debug, Default)]
 struct State {
     groups: BTreeMap<u64, Group>,
+    /// The positions and numbers of the groups that have caught up. Watchers can join only these groups.
+    joinable: BTreeSet<(i64, u64)>,
+    /// The group of each watcher.
+    group_of: BTreeMap<u64, u64>,
+    /// Whether the set was removed from the map of all sets, so that it accepts no watchers.
+    is_removed: bool,
     next: u64,
     /// This set's current contribution to the gauge of watchers that share a watch.
     coalescing: i64,
@@ -113,44 +123,51 @@ impl WatcherSet {
         self.state.lock().groups.is_empty()
     }
 
+    /// Returns whether the set is empty. An empty set accepts no more watchers.
+    pub(super) fn remove_if_empty(&self) -> bool {
+        let mut state = self.state.lock();
+        state.is_removed = state.groups.is_empty();
+        state.is_removed
+    }
+
     /// Adds a watcher. A new watcher has a watch of its own until a member has created it, because the member must
     /// check the token and the user's permission for the range. A returning watcher immediately joins an existing group
-    /// if possible.
-    pub(super) fn add(&self, watcher: Watcher) -> Added {
+    /// if possible. Returns the watcher if the set was removed.
+    pub(super) fn add(&self, watcher: Watcher) -> Result<Added, Watcher> {
         let mut state = self.state.lock();
+        if state.is_removed {
+            return Err(watcher);
+        }
         let number = state.number();
         let start = watcher.next;
-        let joinable = state.groups.values_mut().filter(|group| group.is_current && start > 0);
-        let not_beyond = joinable.filter(|group| group.position.is_some_and(|at| at <= start));
-        let found = not_beyond.max_by_key(|group| group.position);
-        let has_joinable_group = found.is_some();
-        if let Some(group) = found
-            && watcher.is_created
-        {
-            group.watchers.insert(number, watcher);
+        let found = if start > 0 { state.joinable_from(start).next() } else { None };
+        if let Some(group) = found.filter(|_| watcher.is_created) {
+            state.join(group, number, watcher);
             state.update_gauge(&self.metrics);
-            return Added::Joined(number);
+            return Ok(Added::Joined(number));
         }
         let group = state.number();
-        let watchers = BTreeMap::from([(number, watcher)]);
         let new_group = Group {
             start,
             position: None,
             is_current: false,
             header: None,
-            watchers,
+            watchers: BTreeMap::from([(number, watcher)]),
             follower: None,
         };
-        state.groups.insert(group, new_group);
+        state.group_of.insert(number, group);
+        state.put(group, new_group);
         state.update_gauge(&self.metrics);
-        Added::NewGroup { watcher: number, group, has_joinable_group }
+        Ok(Added::NewGroup { watcher: number, group, has_joinable_group: found.is_some() })
     }
 
     /// Sets the follower of a group.
     pub(super) fn set_follower(&self, group: u64, follower: Box<dyn Follower>) {
         if let Some(group) = self.state.lock().groups.get_mut(&group) {
+            if group.awaits_progress() {
+                follower.ask_progress();
+            }
             group.follower = Some(follower);
-            group.ask_progress();
         }
     }
 
@@ -176,13 +193,11 @@ impl WatcherSet {
     /// Removes a watcher, and returns the latest header of its group.
     pub(super) fn remove(&self, watcher: u64) -> Option<ResponseHeader> {
         let mut state = self.state.lock();
-        let (&number, group) =
-            state.groups.iter_mut().find(|(_, group)| group.watchers.contains_key(&watcher))?;
+        let number = state.group_of.remove(&watcher)?;
+        let mut group = state.take(number)?;
         group.watchers.remove(&watcher);
         let header = group.header;
-        if group.watchers.is_empty() {
-            state.groups.remove(&number);
-        }
+        state.put(number, group);
         state.update_gauge(&self.metrics);
         header
     }
@@ -190,19 +205,23 @@ impl WatcherSet {
     /// Sends a progress request for a watcher's group.
     pub(super) fn ask_progress(&self, watcher: u64) {
         let mut state = self.state.lock();
-        for group in state.groups.values_mut() {
-            if let Some(watcher) = group.watchers.get_mut(&watcher) {
-                watcher.awaits_progress = true;
-                return group.ask_progress();
-            }
+        let State { groups, group_of, .. } = &mut *state;
+        let group = group_of.get(&watcher).and_then(|number| groups.get_mut(number));
+        let Some(group) = group else { return };
+        if let Some(watcher) = group.watchers.get_mut(&watcher) {
+            watcher.awaits_progress = true;
+        }
+        if let Some(follower) = &group.follower {
+            follower.ask_progress();
         }
     }
 
     /// Ends the streams of all watchers of a group.
     pub(super) fn fail(&self, group: u64, status: &Status) {
         let mut state = self.state.lock();
-        if let Some(group) = state.groups.remove(&group) {
-            for watcher in group.watchers.values() {
+        if let Some(group) = state.take(group) {
+            for (number, watcher) in group.watchers {
+                state.group_of.remove(&number);
                 watcher.mailbox.outbox.end(status.clone());
             }
         }
@@ -212,24 +231,25 @@ impl WatcherSet {
     /// Delivers a response to the watchers of a group. Returns whether the watch is still needed.
     pub(super) fn deliver(&self, number: u64, response: WatchResponse) -> bool {
         let mut state = self.state.lock();
-        let Some(group) = state.groups.get_mut(&number) else { return false };
+        let Some(mut group) = state.take(number) else { return false };
         if response.header.is_some() {
             group.header.clone_from(&response.header);
         }
         if response.canceled {
-            if let Some(group) = state.groups.remove(&number) {
-                group.watchers.values().for_each(|watcher| watcher.send_cancelled(&response));
+            for (number, watcher) in std::mem::take(&mut group.watchers) {
+                state.group_of.remove(&number);
+                watcher.send_cancelled(&response);
             }
         } else if response.created {
             group.record_created();
         } else if response.events.is_empty() {
             group.record_progress(&response);
         } else {
-            group.deliver_events(response, &self.metrics);
+            for behind in group.deliver_events(response, &self.metrics) {
+                state.group_of.remove(&behind);
+            }
         }
-        if state.groups.get(&number).is_some_and(|group| group.watchers.is_empty()) {
-            state.groups.remove(&number);
-        }
+        state.put(number, group);
         state.coalesce(number);
         state.update_gauge(&self.metrics);
         state.groups.contains_key(&number)
@@ -242,31 +262,62 @@ impl State {
         self.next
     }
 
+    /// Takes a group out of the set, so that it can be changed.
+    fn take(&mut self, number: u64) -> Option<Group> {
+        let group = self.groups.remove(&number)?;
+        if let Some(position) = group.joinable_position() {
+            self.joinable.remove(&(position, number));
+        }
+        Some(group)
+    }
+
+    /// Puts a group into the set, unless the group has no watchers.
+    fn put(&mut self, number: u64, group: Group) {
+        if group.watchers.is_empty() {
+            return;
+        }
+        if let Some(position) = group.joinable_position() {
+            self.joinable.insert((position, number));
+        }
+        self.groups.insert(number, group);
+    }
+
+    /// Returns the groups that a watcher with this position can join, from the highest to the lowest position.
+    fn joinable_from(&self, position: i64) -> impl Iterator<Item = u64> {
+        self.joinable.range(..=(position, u64::MAX)).rev().map(|(_, number)| *number)
+    }
+
+    /// Adds a watcher to a group.
+    fn join(&mut self, number: u64, watcher_number: u64, watcher: Watcher) {
+        if let Some(group) = self.groups.get_mut(&number) {
+            group.watchers.insert(watcher_number, watcher);
+            self.group_of.insert(watcher_number, number);
+        }
+    }
+
     /// Merges a group into another group, which has caught up and whose position is at most the position of the merged
     /// group.
     fn coalesce(&mut self, number: u64) {
         let Some(position) = self.groups.get(&number).and_then(|group| group.position) else {
             return;
         };
-        let others =
-            self.groups.iter().filter(|(other, group)| **other != number && group.is_current);
-        let not_beyond =
-            others.filter(|(_, group)| group.position.is_some_and(|at| at <= position));
-        let best = not_beyond.max_by_key(|(_, group)| group.position).map(|(best, _)| *best);
+        let best = self.joinable_from(position).find(|other| *other != number);
         let Some(best) = best else { return };
-        let Some(mut joined) = self.groups.remove(&number) else { return };
-        let Some(group) = self.groups.get_mut(&best) else { return };
+        let Some(mut joined) = self.take(number) else { return };
+        let is_progress_awaited = joined.awaits_progress();
         for (watcher, mut it) in std::mem::take(&mut joined.watchers) {
             it.next = it.next.max(position);
-            group.watchers.insert(watcher, it);
+            self.join(best, watcher, it);
         }
-        group.ask_progress();
+        let follower = self.groups.get(&best).and_then(|group| group.follower.as_ref());
+        if let Some(follower) = follower.filter(|_| is_progress_awaited) {
+            follower.ask_progress();
+        }
     }
 
     fn update_gauge(&mut self, metrics: &ProxyMetrics) {
-        let beyond_first = |group: &Group| group.watchers.len().saturating_sub(1);
-        let now: usize = self.groups.values().map(beyond_first).sum();
-        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        // Every group has a first watcher, which does not share the watch of another watcher.
+        let now = i64::try_from(self.group_of.len() - self.groups.len()).unwrap_or(i64::MAX);
         metrics.watchers_coalescing.add(now - self.coalescing);
         self.coalescing = now;
     }
@@ -277,12 +328,14 @@ impl Group {
         self.header.as_ref().map_or(0, |header| header.revision)
     }
 
-    /// Sends a progress request if a watcher waits for progress.
-    fn ask_progress(&self) {
-        let is_awaited = self.watchers.values().any(|watcher| watcher.awaits_progress);
-        if let Some(follower) = self.follower.as_ref().filter(|_| is_awaited) {
-            follower.ask_progress();
-        }
+    /// Returns the group's position if watchers can join the group.
+    fn joinable_position(&self) -> Option<i64> {
+        self.position.filter(|_| self.is_current)
+    }
+
+    /// Returns whether a watcher waits for progress.
+    fn awaits_progress(&self) -> bool {
+        self.watchers.values().any(|watcher| watcher.awaits_progress)
     }
 
     /// Records that the member has created the watch, possibly again, and notifies the watchers.
@@ -318,14 +371,15 @@ impl Group {
         }
     }
 
-    fn deliver_events(&mut self, response: WatchResponse, metrics: &ProxyMetrics) {
+    /// Delivers events, and removes the watchers that fall behind. Returns the numbers of these watchers.
+    fn deliver_events(&mut self, response: WatchResponse, metrics: &ProxyMetrics) -> Vec<u64> {
         let WatchResponse { header, events, .. } = response;
         let first = events.first().map_or(0, response::revision);
         let after = events.last().map_or(0, response::revision) + 1;
         let everything = response::events(header.as_ref(), events.clone());
         let position = self.position.unwrap_or_default();
-        let mut receiver_count = 0;
-        self.watchers.retain(|_, watcher| {
+        let (mut receiver_count, mut behind) = (0, Vec::new());
+        self.watchers.retain(|number, watcher| {
             let shared = if watcher.next <= first {
                 everything.clone()
             } else {
@@ -343,11 +397,13 @@ impl Group {
             } else {
                 metrics.watchers_behind.inc();
                 watcher.fall_behind(position);
+                behind.push(*number);
             }
             was_queued
         });
         metrics.events_coalescing.add(u64::saturating_sub(receiver_count, 1));
         self.position = self.position.max(Some(after));
+        behind
     }
 }
 

@@ -1,7 +1,6 @@
 //! All watcher sets, by their watch parameters.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -24,20 +23,28 @@ impl WatcherSets {
     /// Adds a watcher to the set with these parameters.
     pub(super) fn add(
         &self,
-        parameters: WatchParameters,
-        watcher: Watcher,
+        parameters: &WatchParameters,
+        mut watcher: Watcher,
     ) -> (Arc<WatcherSet>, Added) {
-        let mut sets = self.sets.lock();
-        let set = match sets.entry(parameters) {
-            Entry::Occupied(found) => Arc::clone(found.get()),
-            Entry::Vacant(vacant) => {
-                let set = WatcherSet::new(vacant.key().clone(), Arc::clone(&self.metrics));
-                Arc::clone(vacant.insert(Arc::new(set)))
+        // The map is not locked while the watcher is added, because the set may be delivering a response to many
+        // watchers. If the set is removed in the meantime, the watcher is added to a new set.
+        loop {
+            let set = self.set(parameters);
+            match set.add(watcher) {
+                Ok(added) => return (set, added),
+                Err(returned) => watcher = returned,
             }
-        };
-        // The map stays locked while the watcher is added, because an empty set may be removed at any time.
-        let added = set.add(watcher);
-        (set, added)
+        }
+    }
+
+    fn set(&self, parameters: &WatchParameters) -> Arc<WatcherSet> {
+        let mut sets = self.sets.lock();
+        if let Some(set) = sets.get(parameters) {
+            return Arc::clone(set);
+        }
+        let set = Arc::new(WatcherSet::new(parameters.clone(), Arc::clone(&self.metrics)));
+        sets.insert(parameters.clone(), Arc::clone(&set));
+        set
     }
 
     #[cfg(test)]
@@ -47,9 +54,12 @@ impl WatcherSets {
 
     /// Removes the set if it is empty.
     pub(super) fn remove_if_empty(&self, set: &Arc<WatcherSet>) {
+        if !set.is_empty() {
+            return;
+        }
         let mut sets = self.sets.lock();
         let is_it = sets.get(&set.parameters).is_some_and(|found| Arc::ptr_eq(found, set));
-        if is_it && set.is_empty() {
+        if is_it && set.remove_if_empty() {
             sets.remove(&set.parameters);
         }
     }

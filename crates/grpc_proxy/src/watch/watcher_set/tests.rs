@@ -111,11 +111,11 @@ fn new_group(added: Added) -> u64 {
 async fn a_watcher_without_a_start_revision_joins_a_group_with_undelivered_events() {
     let set = set();
     let (first, second) = (Client::new(), Client::new());
-    let group = new_group(set.add(first.watcher(1, 0)));
+    let group = new_group(set.add(first.watcher(1, 0)).unwrap());
     assert!(set.deliver(group, created(10)));
     assert!(set.deliver(group, events(&[11])));
     // The member creates the watch at revision 13, which the first group has not reached.
-    let other = new_group(set.add(second.watcher(1, 0)));
+    let other = new_group(set.add(second.watcher(1, 0)).unwrap());
     assert!(!set.deliver(other, created(13)), "the watch is no longer needed");
     assert_eq!(set.metrics.watchers_coalescing.value(), 1);
     assert!(set.deliver(group, events(&[12, 13, 14])));
@@ -128,9 +128,9 @@ async fn a_watcher_without_a_start_revision_joins_a_group_with_undelivered_event
 async fn a_watcher_with_a_past_start_revision_catches_up_before_joining_a_group() {
     let set = set();
     let (now, past) = (Client::new(), Client::new());
-    let group = new_group(set.add(now.watcher(1, 0)));
+    let group = new_group(set.add(now.watcher(1, 0)).unwrap());
     assert!(set.deliver(group, created(20)));
-    let other = new_group(set.add(past.watcher(1, 5)));
+    let other = new_group(set.add(past.watcher(1, 5)).unwrap());
     assert!(set.deliver(other, created(20)));
     assert!(set.deliver(other, events(&[7, 9])));
     assert!(set.deliver(group, events(&[21])));
@@ -144,14 +144,14 @@ async fn a_watcher_with_a_past_start_revision_catches_up_before_joining_a_group(
 async fn a_watcher_does_not_join_a_group_that_is_catching_up() {
     let set = set();
     let (past, now, later) = (Client::new(), Client::new(), Client::new());
-    let group = new_group(set.add(past.watcher(1, 5)));
+    let group = new_group(set.add(past.watcher(1, 5)).unwrap());
     assert!(set.deliver(group, created(20)));
     // The watch delivers events from revision 5 on, and it is unknown when the watch will catch up.
-    let other = new_group(set.add(now.watcher(1, 0)));
+    let other = new_group(set.add(now.watcher(1, 0)).unwrap());
     assert!(set.deliver(other, created(20)));
     assert!(!set.deliver(group, progress(20)), "the group has caught up with the other group");
     let Added::NewGroup { watcher, group: third, has_joinable_group: true } =
-        set.add(later.watcher(2, 30))
+        set.add(later.watcher(2, 30)).unwrap()
     else {
         panic!("the watcher joined a group without a check by a member");
     };
@@ -169,15 +169,15 @@ async fn a_watcher_does_not_join_a_group_that_is_catching_up() {
 async fn a_refused_watcher_receives_no_events_for_other_watchers() {
     let set = set();
     let (first, refused, back) = (Client::new(), Client::new(), Client::new());
-    let group = new_group(set.add(first.watcher(1, 0)));
+    let group = new_group(set.add(first.watcher(1, 0)).unwrap());
     assert!(set.deliver(group, created(10)));
-    let other = new_group(set.add(refused.watcher(1, 11)));
+    let other = new_group(set.add(refused.watcher(1, 11)).unwrap());
     assert!(set.deliver(group, events(&[11])));
     let refusal = WatchResponse { canceled: true, watch_id: -1, ..created(11) };
     assert!(!set.deliver(other, refusal));
     // A watcher that has fallen behind does not count as new when it returns.
     let returned = Watcher { is_created: true, ..back.watcher(1, 12) };
-    assert!(matches!(set.add(returned), Added::Joined(_)));
+    assert!(matches!(set.add(returned).unwrap(), Added::Joined(_)));
     assert!(set.deliver(group, events(&[12])));
     assert_eq!(first.received().await, ["created", "11", "12"]);
     assert_eq!(refused.received().await, ["created", "cancelled at 0"]);
@@ -188,7 +188,7 @@ async fn a_refused_watcher_receives_no_events_for_other_watchers() {
 async fn a_reopened_watch_continues_at_the_latest_known_revision() {
     let set = set();
     let client = Client::new();
-    let group = new_group(set.add(client.watcher(1, 0)));
+    let group = new_group(set.add(client.watcher(1, 0)).unwrap());
     assert_eq!(set.start(group), Some(0));
     assert!(set.deliver(group, created(10)));
     assert!(set.deliver(group, events(&[12])));
@@ -213,9 +213,9 @@ async fn a_reopened_watch_continues_at_the_latest_known_revision() {
 async fn a_slow_watcher_leaves_its_group_without_affecting_other_watchers() {
     let set = set();
     let (slow, quick) = (Client::new(), Client::new());
-    let group = new_group(set.add(slow.watcher(1, 0)));
+    let group = new_group(set.add(slow.watcher(1, 0)).unwrap());
     assert!(set.deliver(group, created(10)));
-    let other = new_group(set.add(quick.watcher(1, 0)));
+    let other = new_group(set.add(quick.watcher(1, 0)).unwrap());
     assert!(!set.deliver(other, created(10)));
     assert!(set.deliver(group, events(&[11])));
     slow.mailbox.outbox.put(OutboxMessage::of(vec![0; crate::outbox::BYTES_MAX].into()));
@@ -225,4 +225,44 @@ async fn a_slow_watcher_leaves_its_group_without_affecting_other_watchers() {
     };
     assert!(matches!(notice.change, WatcherChange::Behind { next: 12 }), "{notice:?}");
     assert_eq!(quick.received().await, ["created", "11", "12", "13"]);
+}
+
+#[tokio::test]
+async fn watchers_are_added_moved_and_removed_in_logarithmic_time() {
+    // With linear time for each watcher, this test would take most of a minute.
+    const COUNT: i64 = 30_000;
+    let (set, client) = (set(), Client::new());
+    let add = |next: i64| match set.add(client.watcher(next, next)).unwrap() {
+        Added::NewGroup { watcher, group, .. } => (watcher, group),
+        Added::Joined(_) => panic!("the watcher joined a group"),
+    };
+    // Each of these groups starts at its own revision and has not caught up.
+    let mut watchers: Vec<u64> = (2..COUNT).map(|start| add(start).0).collect();
+    let (first, group) = add(1);
+    watchers.push(first);
+    assert!(set.deliver(group, created(1)));
+    assert!(set.deliver(group, progress(1)));
+    // Each of these groups joins the group that has caught up.
+    for start in 2..COUNT {
+        let (watcher, group) = add(start);
+        assert!(!set.deliver(group, created(1)));
+        watchers.push(watcher);
+        set.ask_progress(watcher);
+    }
+    assert_eq!(set.metrics.watchers_coalescing.value(), COUNT - 2);
+    for watcher in watchers {
+        set.remove(watcher);
+    }
+    assert!(set.is_empty());
+    assert_eq!(set.metrics.watchers_coalescing.value(), 0);
+}
+
+#[tokio::test]
+async fn a_removed_set_accepts_no_watchers() {
+    let (set, client) = (set(), Client::new());
+    let group = new_group(set.add(client.watcher(1, 0)).unwrap());
+    assert!(!set.remove_if_empty());
+    set.fail(group, &Status::unavailable("gone"));
+    assert!(set.remove_if_empty());
+    assert!(set.add(client.watcher(2, 0)).is_err());
 }

@@ -1,0 +1,86 @@
+//! Tests of a client's stream. No member is reachable, so watches remain unanswered.
+
+use bytes::BytesMut;
+use http_body::Frame;
+use http_body_util::BodyExt as _;
+use prost::Message as _;
+use quorate_api::etcdserverpb::WatchCancelRequest;
+use quorate_cli::flags::Matches;
+use quorate_telemetry::metrics::ProxyMetrics;
+use tokio::runtime::Handle;
+
+use super::super::member::{Frames, requests, write};
+use super::*;
+use crate::line::{FLAGS, Options};
+use crate::security::targets;
+use crate::upstream::Upstream;
+
+fn hub() -> Arc<Hub> {
+    let words = [b"--endpoints=unix:///nowhere".to_vec()];
+    let options = Options::of(&Matches::parse(FLAGS, &words).unwrap()).unwrap();
+    let targets = targets(&options, false).unwrap();
+    let (keep_alive, limits) = (options.dial_keep_alive, options.limits);
+    let upstream =
+        Upstream::new(&options.endpoints, targets, keep_alive, limits, Handle::current()).unwrap();
+    Arc::new(Hub::new(upstream, Arc::new(ProxyMetrics::new(&[])), None, None))
+}
+
+async fn send(frames: &Frames, requests: impl IntoIterator<Item = RequestUnion>) {
+    let mut chunk = BytesMut::new();
+    for request in requests {
+        write(&mut chunk, request);
+    }
+    frames.send(Ok(Frame::data(chunk.freeze()))).await.unwrap();
+}
+
+fn create(watch_id: i64, start_revision: i64) -> RequestUnion {
+    let key = Bytes::copy_from_slice(&watch_id.to_be_bytes());
+    let request = WatchCreateRequest { key, watch_id, start_revision, ..Default::default() };
+    RequestUnion::CreateRequest(request)
+}
+
+fn cancel(watch_id: i64) -> RequestUnion {
+    RequestUnion::CancelRequest(WatchCancelRequest { watch_id })
+}
+
+/// The responses that the client receives.
+struct Responses {
+    body: Body,
+    wire: BytesMut,
+}
+
+impl Responses {
+    fn of(hub: &Arc<Hub>, body: Body) -> Self {
+        Self { body: serve(hub, &HeaderMap::new(), body).into_body(), wire: BytesMut::new() }
+    }
+
+    async fn next(&mut self) -> WatchResponse {
+        loop {
+            if let Some((head, rest)) = self.wire.split_first_chunk::<5>() {
+                let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+                if rest.len() >= length {
+                    let message = self.wire.split_to(5 + length);
+                    return WatchResponse::decode(&message[5..]).unwrap();
+                }
+            }
+            let frame = self.body.frame().await.unwrap().unwrap();
+            self.wire.extend_from_slice(&frame.into_data().unwrap());
+        }
+    }
+}
+
+#[tokio::test]
+async fn requests_take_logarithmic_time_in_the_number_of_watchers() {
+    // With linear time for each request, this test would take most of a minute.
+    const COUNT: i64 = 30_000;
+    let hub = hub();
+    let (frames, body) = requests();
+    let mut responses = Responses::of(&hub, body);
+    for id in 1..=COUNT {
+        send(&frames, [create(id, 0)]).await;
+    }
+    for watch_id in 1..=COUNT {
+        send(&frames, [cancel(watch_id)]).await;
+        assert_eq!(responses.next().await.watch_id, watch_id);
+    }
+}
