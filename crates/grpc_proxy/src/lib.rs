@@ -14,6 +14,7 @@
 //! Listening and protocol detection (`net`), TLS (`tls`), SRV records (`tcp_gateway`).
 
 mod authority;
+mod byte_limit;
 mod cache;
 mod cache_fill;
 mod call;

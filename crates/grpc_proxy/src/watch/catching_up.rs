@@ -19,6 +19,7 @@ use super::member::{
 };
 use super::watcher_set::{Follower, WatcherSet};
 use super::watcher_sets::WatcherSets;
+use crate::byte_limit::Share;
 use crate::framing::Messages;
 
 /// A group that is catching up, and its stream.
@@ -29,6 +30,8 @@ pub(super) struct CatchingUp {
     pub(super) feeds: Arc<Feeds>,
     pub(super) set: Arc<WatcherSet>,
     pub(super) group: u64,
+    /// The memory of the stream, counted against the limit on watchers. The watcher itself was admitted before.
+    pub(super) _bytes: Share,
 }
 
 /// Follows the group's watch until the returned value is dropped.

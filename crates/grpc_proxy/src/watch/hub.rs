@@ -1,5 +1,9 @@
 //! The entry point for watchers: adds a watcher to the set of identical watchers, and opens a watch on a member if the
 //! watcher cannot share a watch of the set.
+//!
+//! # Bound
+//!
+//! The watchers of all clients occupy at most [`WATCHER_BYTES_MAX`] bytes. Further watchers are refused.
 
 use std::sync::Arc;
 
@@ -10,9 +14,19 @@ use super::feed::Feeds;
 use super::member::Members;
 use super::watcher_set::{Added, Follower, WatchParameters, Watcher, WatcherSet};
 use super::watcher_sets::WatcherSets;
+use crate::byte_limit::ByteLimit;
 use crate::leasing::Latest;
 use crate::namespace::Namespace;
 use crate::upstream::Upstream;
+
+/// Maximum memory of all watchers, as on a member.
+const WATCHER_BYTES_MAX: usize = 512 << 20;
+
+/// Memory of a watcher, not counting its key and range: its own state, and a watch on a member.
+pub(super) const WATCHER_BYTES: usize = 4 << 10;
+
+/// Additional memory of a watcher while it has its own stream to a member.
+const STREAM_BYTES: usize = 16 << 10;
 
 /// Adds watchers to watcher sets.
 #[derive(Debug)]
@@ -20,6 +34,7 @@ pub(crate) struct Hub {
     members: Arc<Members>,
     sets: Arc<WatcherSets>,
     feeds: Arc<Feeds>,
+    pub(super) watcher_bytes: Arc<ByteLimit>,
 }
 
 impl Hub {
@@ -32,7 +47,7 @@ impl Hub {
         let members = Arc::new(Members { upstream, namespace, latest });
         let sets = Arc::new(WatcherSets::new(metrics));
         let feeds = Arc::new(Feeds::new(Arc::clone(&members), Arc::clone(&sets)));
-        Self { members, sets, feeds }
+        Self { members, sets, feeds, watcher_bytes: ByteLimit::new(WATCHER_BYTES_MAX) }
     }
 
     pub(super) fn namespace(&self) -> Option<&Namespace> {
@@ -58,6 +73,7 @@ impl Hub {
                         feeds: Arc::clone(&self.feeds),
                         set: Arc::clone(&set),
                         group,
+                        _bytes: self.watcher_bytes.take_regardless(STREAM_BYTES),
                     };
                     Box::new(catching_up::follow(catching_up))
                 };

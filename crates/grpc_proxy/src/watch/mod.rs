@@ -22,8 +22,8 @@
 //!
 //! # Bound
 //!
-//! The outbox limits the data queued for a client, and messages shared by several clients are stored once. A group
-//! reads events without waiting for any client.
+//! The outbox limits the data queued for a client, and the hub limits the memory of all watchers. Messages shared by
+//! several clients are stored once. A group reads events without waiting for any client.
 
 mod catching_up;
 mod feed;

@@ -14,10 +14,11 @@ use quorate_grpc::methods::Kind;
 use quorate_grpc::wording::in_grpc_gos_words;
 use tonic::body::Body;
 
-use super::hub::Hub;
+use super::hub::{Hub, WATCHER_BYTES};
 use super::mailbox::{Mailbox, Notice, WatcherChange};
 use super::response;
 use super::watcher_set::{WatchParameters, Watcher, WatcherSet};
+use crate::byte_limit::Share;
 use crate::call::Caller;
 use crate::framing::{self, Messages};
 use crate::outbox::{Outbox, OutboxMessage};
@@ -46,6 +47,8 @@ struct WatcherEntry {
     serial: u64,
     state: WatcherState,
     wants_progress: bool,
+    /// The watcher's share of the limit on the memory of watchers.
+    bytes: Share,
 }
 
 /// The state of a watcher with respect to its watcher set.
@@ -187,12 +190,17 @@ impl Session {
         }
         request.filters.sort_unstable();
         request.filters.dedup();
+        request.filters.shrink_to_fit();
         let parameters = WatchParameters {
             caller: self.caller.clone(),
-            key: request.key,
-            range_end: request.range_end,
+            // A copy, because the received bytes would keep the memory of the whole request.
+            key: Bytes::copy_from_slice(&request.key),
+            range_end: Bytes::copy_from_slice(&request.range_end),
             filters: request.filters,
             prev_kv: request.prev_kv,
+        };
+        let Some(bytes) = self.hub.watcher_bytes.take(WATCHER_BYTES + parameters.bytes()) else {
+            return self.refuse("etcdserver: too many requests");
         };
         let watcher = Watcher {
             mailbox: Arc::clone(&self.mailbox),
@@ -204,7 +212,7 @@ impl Session {
             awaits_progress: false,
         };
         self.next_serial += 1;
-        self.add(&parameters, watcher);
+        self.add(&parameters, watcher, bytes);
     }
 
     /// Reports to the client that a watcher is not created.
@@ -219,12 +227,12 @@ impl Session {
         self.put(NO_WATCHER, response::encode(refused));
     }
 
-    fn add(&mut self, parameters: &WatchParameters, watcher: Watcher) {
+    fn add(&mut self, parameters: &WatchParameters, watcher: Watcher, bytes: Share) {
         let (watch_id, serial) = (watcher.watch_id, watcher.serial);
         let wants_progress = watcher.wants_progress;
         let (set, watcher) = self.hub.add(parameters, watcher);
         let state = WatcherState::Active { set, watcher };
-        self.watchers.insert(watch_id, WatcherEntry { serial, state, wants_progress });
+        self.watchers.insert(watch_id, WatcherEntry { serial, state, wants_progress, bytes });
         self.ids.insert(serial, watch_id);
     }
 
@@ -256,7 +264,7 @@ impl Session {
     /// Makes the watchers that had fallen behind rejoin their sets.
     fn catch_up(&mut self) {
         for watch_id in std::mem::take(&mut self.behind) {
-            let Some(WatcherEntry { serial, state, wants_progress }) =
+            let Some(WatcherEntry { serial, state, wants_progress, bytes }) =
                 self.watchers.remove(&watch_id)
             else {
                 continue;
@@ -271,7 +279,7 @@ impl Session {
                 is_created: true,
                 awaits_progress: false,
             };
-            self.add(&parameters, watcher);
+            self.add(&parameters, watcher, bytes);
         }
     }
 

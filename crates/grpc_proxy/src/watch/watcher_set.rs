@@ -42,6 +42,13 @@ pub(super) struct WatchParameters {
     pub(super) prev_kv: bool,
 }
 
+impl WatchParameters {
+    /// Returns the memory of the key, the range and the filters.
+    pub(super) fn bytes(&self) -> usize {
+        self.key.len() + self.range_end.len() + size_of_val(&*self.filters)
+    }
+}
+
 /// A client's watcher.
 #[derive(Debug)]
 pub(super) struct Watcher {

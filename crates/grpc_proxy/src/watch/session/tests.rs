@@ -11,18 +11,21 @@ use tokio::runtime::Handle;
 
 use super::super::member::{Frames, requests, write};
 use super::*;
+use crate::byte_limit::ByteLimit;
 use crate::line::{FLAGS, Options};
 use crate::security::targets;
 use crate::upstream::Upstream;
 
-fn hub() -> Arc<Hub> {
+fn hub(watcher_bytes_max: usize) -> Arc<Hub> {
     let words = [b"--endpoints=unix:///nowhere".to_vec()];
     let options = Options::of(&Matches::parse(FLAGS, &words).unwrap()).unwrap();
     let targets = targets(&options, false).unwrap();
     let (keep_alive, limits) = (options.dial_keep_alive, options.limits);
     let upstream =
         Upstream::new(&options.endpoints, targets, keep_alive, limits, Handle::current()).unwrap();
-    Arc::new(Hub::new(upstream, Arc::new(ProxyMetrics::new(&[])), None, None))
+    let mut hub = Hub::new(upstream, Arc::new(ProxyMetrics::new(&[])), None, None);
+    hub.watcher_bytes = ByteLimit::new(watcher_bytes_max);
+    Arc::new(hub)
 }
 
 async fn send(frames: &Frames, requests: impl IntoIterator<Item = RequestUnion>) {
@@ -70,10 +73,31 @@ impl Responses {
 }
 
 #[tokio::test]
+async fn watchers_beyond_the_memory_limit_are_refused_until_others_are_cancelled() {
+    let hub = hub(2 * (WATCHER_BYTES + 8));
+    let (frames, body) = requests();
+    let mut responses = Responses::of(&hub, body);
+    send(&frames, (1..=3).map(|id| create(id, 0))).await;
+    let refused = responses.next().await;
+    assert!(refused.created && refused.canceled);
+    assert_eq!(refused.watch_id, NO_WATCHER);
+    assert_eq!(refused.cancel_reason, "etcdserver: too many requests");
+    send(&frames, [cancel(2)]).await;
+    assert_eq!(responses.next().await.watch_id, 2);
+    send(&frames, [create(4, 0), create(5, 0)]).await;
+    assert_eq!(responses.next().await.watch_id, NO_WATCHER, "watcher 5 is refused");
+    send(&frames, [cancel(1), cancel(4)]).await;
+    for watch_id in [1, 4] {
+        assert_eq!(responses.next().await.watch_id, watch_id);
+    }
+    assert_eq!(hub.watcher_bytes.used(), 0);
+}
+
+#[tokio::test]
 async fn requests_take_logarithmic_time_in_the_number_of_watchers() {
     // With linear time for each request, this test would take most of a minute.
     const COUNT: i64 = 30_000;
-    let hub = hub();
+    let hub = hub(usize::MAX);
     let (frames, body) = requests();
     let mut responses = Responses::of(&hub, body);
     for id in 1..=COUNT {
@@ -83,4 +107,5 @@ async fn requests_take_logarithmic_time_in_the_number_of_watchers() {
         send(&frames, [cancel(watch_id)]).await;
         assert_eq!(responses.next().await.watch_id, watch_id);
     }
+    assert_eq!(hub.watcher_bytes.used(), 0);
 }
