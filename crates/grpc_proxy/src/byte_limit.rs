@@ -19,17 +19,23 @@ impl ByteLimit {
 
     /// Takes a share of the limit. Returns `None` if less than this is left.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
-        let mut share = Share { limit: Arc::clone(self), bytes: 0 };
+        let share = self.take_regardless(0);
         share.grow(bytes).then_some(share)
     }
 
     /// Takes a share of the limit, even if less than this is left.
     pub(crate) fn take_regardless(self: &Arc<Self>, bytes: usize) -> Share {
-        self.used.fetch_add(bytes, Ordering::Relaxed);
-        Share { limit: Arc::clone(self), bytes }
+        let share = Share { limit: Arc::clone(self), bytes: AtomicUsize::new(0) };
+        share.grow_regardless(bytes);
+        share
     }
 
-    #[cfg(test)]
+    /// Returns the maximum number of bytes.
+    pub(crate) const fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Returns the number of bytes in use.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -39,26 +45,43 @@ impl ByteLimit {
 #[derive(Debug)]
 pub(crate) struct Share {
     limit: Arc<ByteLimit>,
-    bytes: usize,
+    bytes: AtomicUsize,
 }
 
 impl Share {
     /// Adds bytes to the share. Returns false, and adds nothing, if less than this is left of the limit.
-    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+    pub(crate) fn grow(&self, bytes: usize) -> bool {
         let max = self.limit.max;
         let grown = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= max);
         let is_left =
             self.limit.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok();
         if is_left {
-            self.bytes += bytes;
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         is_left
+    }
+
+    /// Adds bytes to the share, even if less than this is left of the limit.
+    pub(crate) fn grow_regardless(&self, bytes: usize) {
+        self.limit.used.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the number of bytes in this share.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns all bytes of the share to the limit.
+    pub(crate) fn release(&self) {
+        let bytes = self.bytes.swap(0, Ordering::Relaxed);
+        self.limit.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.limit.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.release();
     }
 }
 
@@ -69,14 +92,14 @@ mod tests {
     #[test]
     fn shares_are_refused_at_the_limit_and_returned_when_dropped() {
         let limit = ByteLimit::new(10);
-        let mut first = limit.take(4).unwrap();
+        let first = limit.take(4).unwrap();
         assert!(limit.take(7).is_none());
         assert!(first.grow(6) && !first.grow(1));
         let more = limit.take_regardless(5);
-        assert_eq!(limit.used(), 15);
-        drop(first);
+        assert_eq!((limit.used(), first.bytes()), (15, 10));
+        first.release();
         assert!(limit.take(6).is_none());
-        drop((limit.take(5).unwrap(), more));
+        drop((limit.take(5).unwrap(), more, first));
         assert_eq!(limit.used(), 0);
     }
 }

@@ -29,6 +29,7 @@ mod message_log;
 mod namespace;
 mod outbox;
 mod relay;
+mod request_body;
 mod router;
 mod security;
 mod span;

@@ -31,6 +31,7 @@ use crate::leasing::Leasing;
 use crate::message_log::{LoggedCall, Side};
 use crate::namespace::Namespace;
 use crate::relay::{self, REQUEST_BYTES_MAX};
+use crate::request_body::{RequestBody, RequestBytes, RequestLimit};
 use crate::span::Span;
 use crate::upstream::Upstream;
 use crate::watch::{self, Hub};
@@ -56,18 +57,22 @@ pub(crate) struct Router {
     services: Arc<Services>,
     /// Counts the calls of the connection.
     calls: Arc<Calls>,
+    /// Limits the buffered requests of the connection.
+    requests: RequestLimit,
     ends: Ends,
 }
 
 impl Router {
     pub(crate) fn new(services: Arc<Services>) -> Self {
-        Self { services, calls: Arc::default(), ends: Ends::default() }
+        let (calls, requests, ends) = (Arc::default(), RequestLimit::new(), Ends::default());
+        Self { services, calls, requests, ends }
     }
 }
 
 impl Http2Service for Router {
     fn for_connection(&self, ends: Ends) -> Self {
-        Self { services: Arc::clone(&self.services), calls: Arc::default(), ends }
+        let (services, requests) = (Arc::clone(&self.services), self.requests.for_connection());
+        Self { services, calls: Arc::default(), requests, ends }
     }
 
     fn activity(&self) -> Activity {
@@ -92,8 +97,9 @@ impl hyper::service::Service<Request<IncomingBody>> for Router {
         let method = (call.service, call.method);
         let counted = Counted::begin(&self.services.metrics, method, &self.calls);
         let (services, ends) = (Arc::clone(&self.services), self.ends);
+        let bytes = self.requests.begin();
         Box::pin(async move {
-            let answer = services.answer(call, request, ends).await;
+            let answer = services.answer(call, request, &bytes, ends).await;
             Ok(counted.until(answer.unwrap_or_else(Status::into_http)))
         })
     }
@@ -104,6 +110,7 @@ impl Services {
         self: Arc<Self>,
         call: head::Call,
         request: Request<IncomingBody>,
+        bytes: &Arc<RequestBytes>,
         ends: Ends,
     ) -> Result<Response<Body>, Status> {
         let service = &OF_ETCD[call.service];
@@ -119,7 +126,7 @@ impl Services {
             None => body,
             Some(shown) => shown.body(Side::Request, body),
         };
-        let answering = self.dispatch(service.name, method, head.headers, body);
+        let answering = self.dispatch(service.name, method, head.headers, body, bytes);
         let answer = match call.timeout {
             None => answering.await?,
             Some(timeout) => match tokio::time::timeout(timeout, answering).await {
@@ -139,7 +146,9 @@ impl Services {
         method: &'static Method,
         headers: HeaderMap,
         body: Body,
+        bytes: &Arc<RequestBytes>,
     ) -> Result<Response<Body>, Status> {
+        let body = Body::new(RequestBody::new(body, method.kind, Arc::clone(bytes)));
         match (service, method.name) {
             ("etcdserverpb.KV", "RangeStream") => {
                 Err(Status::unimplemented("RangeStream is not supported by the gRPC proxy"))
@@ -149,6 +158,8 @@ impl Services {
             _ => {
                 let messages = framing::requests(&headers, body, REQUEST_BYTES_MAX);
                 let message = relay::only(method.kind, messages).await?;
+                // A compressed message is larger than its received bytes.
+                bytes.hold(message.len())?;
                 self.answer_one(service, method, &headers, message).await
             }
         }
@@ -238,6 +249,8 @@ impl Services {
 
 #[cfg(test)]
 mod tests {
+    use http_body::Frame;
+    use http_body_util::StreamBody;
     use hyper::server::conn::http2;
     use hyper::service::service_fn;
     use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -246,6 +259,7 @@ mod tests {
     use quorate_grpc::methods;
     use tokio::net::TcpListener;
     use tokio::runtime::Handle;
+    use tokio_stream::wrappers::ReceiverStream;
     use tonic::Code;
 
     use super::*;
@@ -334,5 +348,16 @@ mod tests {
             assert_eq!(*received.lock(), [path], "{name}");
             assert!(answer.is_ok(), "{name}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_whose_message_does_not_arrive_is_refused() {
+        let proxy = proxy_of("127.0.0.1:1");
+        let (_frames, body) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, Status>>(1);
+        let body = Body::new(StreamBody::new(ReceiverStream::new(body)));
+        let (method, bytes) = (methods::named("/etcdserverpb.KV/Put"), RequestLimit::new().begin());
+        let answer =
+            proxy.dispatch("etcdserverpb.KV", method, HeaderMap::new(), body, &bytes).await;
+        assert_eq!(answer.unwrap_err().message(), "etcdserver: request timed out");
     }
 }
