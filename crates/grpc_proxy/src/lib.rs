@@ -6,7 +6,7 @@
 //!                            │                     ├──► watch, lease (merge streams of many clients; outbox)
 //!                            │                     └──► cluster (lists proxies instead of members)
 //!                            └───► http (health, metrics)               │
-//!                                                         upstream (connections to members: target)
+//!                                                         upstream (connections to members: target, unread)
 //! ```
 //!
 //! # Not here
@@ -35,6 +35,7 @@ mod security;
 mod span;
 mod start;
 mod target;
+mod unread;
 mod upstream;
 mod watch;
 

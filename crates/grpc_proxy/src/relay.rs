@@ -12,8 +12,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::body::Incoming;
+use http_body::{Body as HttpBody, Frame};
 use quorate_grpc::ending::{self, trailers};
 use quorate_grpc::framing::with_head;
 use quorate_grpc::methods::{Kind, Method};
@@ -23,7 +22,8 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::framing::{self, Messages};
-use crate::upstream::{MemberRequest, Upstream, receive_error, transport_error};
+use crate::unread::MemberBody;
+use crate::upstream::{MemberRequest, Upstream, receive_error};
 
 /// Maximum length of a request, in bytes.
 pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
@@ -82,15 +82,14 @@ async fn send(
     method: &'static Method,
     headers: HeaderMap,
     message: Bytes,
-) -> Result<Response<Incoming>, Status> {
-    let asked =
-        MemberRequest { path: method.path, headers, message, only_reads: method.only_reads };
-    upstream.ask(&asked).await
+) -> Result<Response<MemberBody>, Status> {
+    let (path, only_reads, is_unary) = (method.path, method.only_reads, method.kind == Kind::Unary);
+    upstream.ask(&MemberRequest { path, headers, message, only_reads, is_unary }).await
 }
 
 /// The body of a member's response, forwarded to a client.
 #[derive(Debug)]
-struct RelayedBody(Incoming);
+struct RelayedBody(MemberBody);
 
 impl HttpBody for RelayedBody {
     type Data = Bytes;
@@ -101,10 +100,8 @@ impl HttpBody for RelayedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         match Pin::new(&mut self.0).poll_frame(cx) {
-            Poll::Ready(Some(Err(error))) => {
-                // The client receives the status that grpc-go reports for a lost connection.
-                Poll::Ready(Some(trailers(&transport_error(&error))))
-            }
+            // The client receives the status that grpc-go reports for a lost connection.
+            Poll::Ready(Some(Err(status))) => Poll::Ready(Some(trailers(&status))),
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
@@ -113,10 +110,6 @@ impl HttpBody for RelayedBody {
 
     fn is_end_stream(&self) -> bool {
         self.0.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
     }
 }
 

@@ -11,7 +11,7 @@
 //! # Bound
 //!
 //! Data sent by members and not yet read by clients is limited to [`STREAM_WINDOW_BYTES`] per call and
-//! [`CONNECTION_WINDOW_BYTES`] per member.
+//! [`CONNECTION_WINDOW_BYTES`] per member. `unread` ensures that unread responses do not use up the latter.
 //!
 //! # Not here
 //!
@@ -19,6 +19,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -36,13 +37,14 @@ use quorate_telemetry::log;
 use quorate_tls::ChannelConnector;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::sleep;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::framing;
 use crate::target::{Target, TargetError, Targets};
+use crate::unread::{MemberBody, UnreadResponses};
 
 /// Initial pause between two dials of an unreachable endpoint. The pause grows up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(100);
@@ -52,10 +54,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The flow-control window of a call, in bytes.
-const STREAM_WINDOW_BYTES: u32 = 256 << 10;
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 
 /// The flow-control window of a connection, in bytes. It has space for many calls whose clients do not read.
-const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
+pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
 
 /// Keep-alive settings for connections.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +96,7 @@ pub(crate) struct Upstream {
 struct Link {
     target: Target,
     state: Mutex<LinkState>,
+    unread: Arc<UnreadResponses>,
     task: Mutex<Option<AbortHandle>>,
 }
 
@@ -122,6 +125,8 @@ pub(crate) struct MemberRequest {
     pub(crate) message: Bytes,
     /// Whether the request may be sent to another member if no response arrives.
     pub(crate) only_reads: bool,
+    /// Whether the response is a single message.
+    pub(crate) is_unary: bool,
 }
 
 impl Upstream {
@@ -157,7 +162,9 @@ impl Upstream {
                 return Ok(link);
             }
             let target = self.targets.target(text)?;
-            let link = Arc::new(Link { target, state: Mutex::default(), task: Mutex::default() });
+            let (state, task, unread) =
+                (Mutex::default(), Mutex::default(), UnreadResponses::new());
+            let link = Arc::new(Link { target, state, unread, task });
             let (keeping, changes) = (Arc::downgrade(&link), self.changes.clone());
             let keep_alive = self.keep_alive;
             let task = self.runtime.spawn(async move {
@@ -207,18 +214,19 @@ impl Upstream {
     }
 
     /// Chooses the next connected member.
-    fn choose(&self) -> Option<(SendRequest<Body>, Uri)> {
+    fn choose(&self) -> Option<Chosen> {
         let links = self.links.read();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         (0..links.len()).find_map(|step| {
             let link = &links[(turn.wrapping_add(step)) % links.len()];
             let connection = link.state.lock().connection.clone()?;
-            (!connection.is_closed()).then(|| (connection, link.target.uri.clone()))
+            let (base, unread) = (link.target.uri.clone(), Arc::clone(&link.unread));
+            (!connection.is_closed()).then_some(Chosen { connection, base, unread })
         })
     }
 
     /// Waits for a connection until every endpoint has been dialed without success.
-    async fn connection(&self) -> Result<(SendRequest<Body>, Uri), Status> {
+    async fn connection(&self) -> Result<Chosen, Status> {
         let failures = || -> BTreeMap<String, u64> {
             let links = self.links.read();
             links
@@ -253,8 +261,9 @@ impl Upstream {
         Status::unavailable(reason.unwrap_or_else(|| "no endpoints available".to_owned()))
     }
 
-    /// Sends a request to a member. Returns the response as soon as its headers have arrived.
-    pub(crate) async fn ask(&self, asked: &MemberRequest) -> Result<Response<Incoming>, Status> {
+    /// Sends a request to a member. Returns the response as soon as its headers, and the part of it that is buffered,
+    /// have arrived.
+    pub(crate) async fn ask(&self, asked: &MemberRequest) -> Result<Response<MemberBody>, Status> {
         let limit = self.limits.send_bytes;
         let length = asked.message.len();
         if length > limit {
@@ -264,7 +273,7 @@ impl Upstream {
         let mut attempts_left = self.count();
         loop {
             let body = framing::whole(asked.message.clone());
-            let failed = match self.send(asked.path, &asked.headers, body).await {
+            let failed = match self.send(asked, body).await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
@@ -276,37 +285,76 @@ impl Upstream {
         }
     }
 
-    /// Sends a request with a streaming body.
+    async fn send(
+        &self,
+        asked: &MemberRequest,
+        body: Body,
+    ) -> Result<Response<MemberBody>, Failed> {
+        let chosen = self.connection().await;
+        let chosen = chosen.map_err(|status| Failed { status, may_have_arrived: false })?;
+        let (unread, is_unary) = (Arc::clone(&chosen.unread), asked.is_unary);
+        let sending = chosen.send(asked.path, &asked.headers, body);
+        // The response is received by a task, because a call is not polled while its client does not read from its
+        // connection.
+        let mut task = AbortOnDrop(tokio::spawn(async move {
+            let answer = sending.await?;
+            Ok(unread.receive(answer, is_unary).await)
+        }));
+        (&mut task.0).await.unwrap_or_else(|error| {
+            let status = Status::internal(format!("grpc: the call was aborted: {error}"));
+            Err(Failed { status, may_have_arrived: true })
+        })
+    }
+
+    /// Sends a request with a streaming body. The caller must read the response without waiting for clients.
     pub(crate) async fn open(
         &self,
         path: &'static str,
         headers: &HeaderMap,
         body: Body,
     ) -> Result<Response<Incoming>, Status> {
-        self.send(path, headers, body).await.map_err(|failed| failed.status)
+        let chosen = self.connection().await?;
+        chosen.send(path, headers, body).await.map_err(|failed| failed.status)
     }
+}
 
-    async fn send(
-        &self,
+/// A task that is aborted when its result is no longer needed.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The connection to the member that was chosen for a call.
+struct Chosen {
+    connection: SendRequest<Body>,
+    base: Uri,
+    unread: Arc<UnreadResponses>,
+}
+
+impl Chosen {
+    fn send(
+        mut self,
         path: &'static str,
         headers: &HeaderMap,
         body: Body,
-    ) -> Result<Response<Incoming>, Failed> {
-        let found = self.connection().await;
-        let (mut connection, base) =
-            found.map_err(|status| Failed { status, may_have_arrived: false })?;
+    ) -> impl Future<Output = Result<Response<Incoming>, Failed>> + use<> {
         let mut request = Request::new(body);
-        *request.uri_mut() = framing::at(&base, path);
+        *request.uri_mut() = framing::at(&self.base, path);
         *request.method_mut() = http::Method::POST;
         request.headers_mut().clone_from(headers);
         let own = request.headers_mut();
         own.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         own.insert(http::header::TE, HeaderValue::from_static("trailers"));
         own.insert(http::header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
-        connection.try_send_request(request).await.map_err(|mut error| {
-            let may_have_arrived = error.take_message().is_none();
-            Failed { status: transport_error(&error.into_error()), may_have_arrived }
-        })
+        async move {
+            self.connection.try_send_request(request).await.map_err(|mut error| {
+                let may_have_arrived = error.take_message().is_none();
+                Failed { status: transport_error(&error.into_error()), may_have_arrived }
+            })
+        }
     }
 }
 
