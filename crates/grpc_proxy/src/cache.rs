@@ -17,14 +17,17 @@
 //!
 //! The cache holds at most [`ENTRIES_MAX`] responses and [`BYTES_MAX`] bytes in total. The least recently requested
 //! responses are evicted first. If [`PENDING_MAX`] requests are not answered yet, the responses to further requests are
-//! not cached. A write therefore checks at most `ENTRIES_MAX` and `PENDING_MAX` ranges, each in a number of steps that
+//! not cached. The copies of responses that are still being forwarded use at most [`BYTES_MAX`] bytes; further responses
+//! are not cached. A write therefore checks at most `ENTRIES_MAX` and `PENDING_MAX` ranges, each in a number of steps that
 //! is logarithmic in the number of written spans.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use crate::byte_limit::ByteLimit;
 use crate::call::Caller;
 use crate::span::{Span, Spans};
 
@@ -84,8 +87,18 @@ struct Pending {
 }
 
 /// The cache. Its bounds and guarantees are in the module documentation.
-#[derive(Debug, Default)]
-pub(crate) struct Cache(Mutex<State>);
+#[derive(Debug)]
+pub(crate) struct Cache {
+    state: Mutex<State>,
+    /// Limits the copies of responses that are not complete yet.
+    pub(crate) copies: Arc<ByteLimit>,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self { state: Mutex::default(), copies: ByteLimit::new(BYTES_MAX) }
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -104,7 +117,7 @@ struct State {
 impl Cache {
     /// Returns the cached response to a request.
     pub(crate) fn get(&self, cache_key: &CacheKey) -> Option<CachedAnswer> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let number = *state.numbers.get(cache_key)?;
         let entry = state.remove(number)?;
         let cached = entry.cached.clone();
@@ -115,7 +128,7 @@ impl Cache {
     /// Registers a request before it is sent to a member. Until the request is answered, the cache records whether its
     /// range is written. If too many requests are not answered yet, the response will not be cached.
     pub(crate) fn begin(&self, span: Span, caller: Caller) -> Filling {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let number = state.number();
         if state.pending.len() < PENDING_MAX {
             state.pending.insert(number, Pending { caller, span, is_outdated: false });
@@ -125,7 +138,7 @@ impl Cache {
 
     /// Unregisters a request whose response will not be cached.
     pub(crate) fn give_up(&self, filling: &Filling) {
-        self.0.lock().pending.remove(&filling.0);
+        self.state.lock().pending.remove(&filling.0);
     }
 
     /// Caches a response, unless it is too long or a write has outdated it.
@@ -136,7 +149,7 @@ impl Cache {
         asked_revision: i64,
         cached: CachedAnswer,
     ) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let Some(pending) = state.pending.remove(&filling.0) else { return };
         let entry = Entry { cache_key, span: pending.span, asked_revision, cached };
         let is_outdated = pending.is_outdated && asked_revision == 0;
@@ -155,7 +168,7 @@ impl Cache {
 
     /// Removes the responses that a write to these spans outdates.
     pub(crate) fn outdate(&self, spans: &Spans) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         for pending in state.pending.values_mut() {
             pending.is_outdated = pending.is_outdated || spans.overlap(&pending.span);
         }
@@ -180,7 +193,7 @@ impl Cache {
 
     /// Removes the responses to requests at past revisions before `revision`, because these revisions are compacted.
     pub(crate) fn compact(&self, revision: i64) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let is_gone = |entry: &Entry| (1..revision).contains(&entry.asked_revision);
         let gone: Vec<u64> =
             state.entries.iter().filter(|(_, it)| is_gone(it)).map(|it| *it.0).collect();
@@ -197,7 +210,7 @@ impl Cache {
     /// Removes the responses for all callers for which `is_meant` returns true. Responses to in-flight requests of
     /// these callers will not be cached.
     pub(crate) fn remove_of(&self, is_meant: impl Fn(&Caller) -> bool) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let meant: Vec<u64> = state
             .entries
             .iter()
@@ -212,7 +225,7 @@ impl Cache {
 
     /// Returns the number of responses and their total size in bytes.
     pub(crate) fn load(&self) -> (usize, usize) {
-        let state = self.0.lock();
+        let state = self.state.lock();
         (state.entries.len(), state.bytes)
     }
 }
@@ -316,7 +329,7 @@ mod tests {
         assert!(cache.get(&cache_key("x")).is_some());
         let given_up = begin(&cache, span("a", ""));
         cache.give_up(&given_up);
-        assert!(cache.0.lock().pending.is_empty());
+        assert!(cache.state.lock().pending.is_empty());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::Code;
 use tonic::body::Body;
 
+use crate::byte_limit::Share;
 use crate::cache::{Cache, CacheKey, CachedAnswer, ENTRY_BYTES_MAX, Filling};
 use crate::leasing::Latest;
 use crate::span::Span;
@@ -52,7 +53,8 @@ impl CacheFill {
 
     /// Returns a body that caches the response once all of it has been forwarded.
     pub(crate) fn cache_body(self, inner: Body) -> Body {
-        Observed::of_body(inner, CachingBody { held: Some(BytesMut::new()), fill: self })
+        let held = Some((BytesMut::new(), self.cache.copies.take_regardless(0)));
+        Observed::of_body(inner, CachingBody { held, fill: self })
     }
 }
 
@@ -65,15 +67,15 @@ pub(crate) fn report_load(cache: &Cache, metrics: &ProxyMetrics) {
 
 #[derive(Debug)]
 struct CachingBody {
-    /// Bytes forwarded so far; `None` once the response is too long to cache.
-    held: Option<BytesMut>,
+    /// Bytes forwarded so far; `None` once the response is too long to cache or no more bytes may be held.
+    held: Option<(BytesMut, Share)>,
     fill: CacheFill,
 }
 
 impl Observer for CachingBody {
     fn passed(&mut self, data: &[u8]) {
-        let Some(held) = &mut self.held else { return };
-        if held.len() + data.len() > ENTRY_BYTES_MAX {
+        let Some((held, share)) = &mut self.held else { return };
+        if held.len() + data.len() > ENTRY_BYTES_MAX || !share.grow(data.len()) {
             self.held = None;
         } else {
             held.extend_from_slice(data);
@@ -86,7 +88,7 @@ impl Observer for CachingBody {
     }
 
     fn ended(&mut self, code: Code, _message: &str) {
-        let Some(mut held) = self.held.take().filter(|_| code == Code::Ok) else { return };
+        let Some((mut held, _)) = self.held.take().filter(|_| code == Code::Ok) else { return };
         let is_compressed = held.first().is_none_or(|flag| *flag != 0);
         if !is_compressed && whole_message(&held).is_some() {
             held.advance(HEAD_BYTES);
@@ -131,5 +133,34 @@ mod tests {
         assert_eq!(pass(&cache, short, true).await, None);
         let long = Bytes::from(vec![0; ENTRY_BYTES_MAX]);
         assert_eq!(pass(&cache, long, false).await, None);
+    }
+
+    #[tokio::test]
+    async fn the_copies_of_responses_that_are_being_forwarded_are_bounded() {
+        let (cache, metrics) = (Arc::new(Cache::default()), Arc::new(ProxyMetrics::new(&[])));
+        let long = Bytes::from(vec![0; ENTRY_BYTES_MAX - 100]);
+        let cache_key = |number: usize| CacheKey {
+            caller: Caller::default(),
+            request: number.to_string().into(),
+        };
+        let begin = |number: usize| {
+            let span = Span::of(Bytes::from_static(b"a"));
+            let fill = CacheFill::begin((&cache, &metrics), span, cache_key(number), 0, None);
+            fill.cache_body(answer(long.clone()).into_body())
+        };
+        let mut bodies: Vec<Body> = (0..20).map(begin).collect();
+        for body in &mut bodies {
+            // The prefix and the message are forwarded, but not the end of the response.
+            for _ in 0..2 {
+                body.frame().await.unwrap().unwrap();
+            }
+        }
+        assert!(cache.copies.used() <= cache.copies.max());
+        for body in bodies {
+            body.collect().await.unwrap();
+        }
+        assert!(cache.get(&cache_key(0)).is_some());
+        assert!(cache.get(&cache_key(19)).is_none());
+        assert_eq!(cache.copies.used(), 0);
     }
 }
