@@ -76,11 +76,8 @@ impl Administrator {
         let leadership = self.info.member_status().leadership();
         let _permit = self.take_task()?;
         self.driver.request(Input::TransferLeadership(to), ProcessedBy::DriverThread)?;
-        let moved = transferred(leadership, self.info.id(), to);
         let timeout = self.info.limits().request_timeout;
-        tokio::time::timeout(timeout, moved)
-            .await
-            .unwrap_or(Err(RequestError::TimeoutMovingLeader))?;
+        transferred(leadership, self.info.id(), to, timeout).await?;
         log::info!(
             "leadership transfer finished",
             "local-member-id" = format!("{:x}", self.info.id()),
@@ -254,14 +251,18 @@ impl Administrator {
     }
 }
 
-/// Waits until the leadership has moved from this member to the target. Fails if another member becomes leader.
+/// Waits until the leadership has moved from this member to the target. Fails after the timeout, or if another member
+/// becomes leader.
 async fn transferred(
     mut leadership: watch::Receiver<Leadership>,
     own_id: u64,
     to: u64,
+    timeout: Duration,
 ) -> Result<(), RequestError> {
     let has_ended = |now: &Leadership| now.leader == to || ![NONE, own_id].contains(&now.leader);
-    let leader = leadership.wait_for(has_ended).await.map_err(|_| RequestError::Stopped)?.leader;
+    let ended = tokio::time::timeout(timeout, leadership.wait_for(has_ended)).await;
+    let ended = ended.map_err(|_| RequestError::TimeoutMovingLeader)?;
+    let leader = ended.map_err(|_| RequestError::Stopped)?.leader;
     if leader == to { Ok(()) } else { Err(RequestError::LeaderChanged) }
 }
 
@@ -291,6 +292,7 @@ mod tests {
 
     const OWN: u64 = 1;
     const TARGET: u64 = 2;
+    const TIMEOUT: Duration = Duration::from_secs(7);
 
     fn led_by(leader: u64) -> Leadership {
         Leadership { leader, term: Term(1), role: Role::Follower }
@@ -302,7 +304,7 @@ mod tests {
             [(TARGET, Ok(())), (3, Err("etcdserver: leader changed".to_owned()))]
         {
             let (sender, receiver) = watch::channel(led_by(OWN));
-            let transfer = tokio::spawn(transferred(receiver, OWN, TARGET));
+            let transfer = tokio::spawn(transferred(receiver, OWN, TARGET, TIMEOUT));
             tokio::task::yield_now().await;
             sender.send_replace(led_by(NONE));
             tokio::task::yield_now().await;
@@ -311,5 +313,18 @@ mod tests {
             let outcome = transfer.await.unwrap();
             assert_eq!(outcome.map_err(|error| error.to_string()), expected);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_aborted_transfer_ends_after_the_request_timeout() {
+        let (sender, receiver) = watch::channel(led_by(OWN));
+        let begun = tokio::time::Instant::now();
+        let outcome = transferred(receiver, OWN, TARGET, TIMEOUT).await;
+        assert_eq!(
+            outcome.unwrap_err().to_string(),
+            "etcdserver: request timed out, leader transfer took too long"
+        );
+        assert!(begun.elapsed() >= TIMEOUT);
+        drop(sender);
     }
 }
