@@ -1,4 +1,4 @@
-//! Reads messages from streams as raw bytes, and creates bodies with a single message.
+//! Reads messages from streams as raw bytes, creates bodies with a single message, and translates transport errors.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -108,4 +108,18 @@ pub(crate) fn at(base: &Uri, path: &'static str) -> Uri {
     parts.path_and_query = Some(PathAndQuery::from_static(path));
     parts.scheme.get_or_insert(Scheme::HTTP);
     Uri::from_parts(parts).expect("an authority and a path form a URI")
+}
+
+/// Returns the status for a transport error.
+pub(crate) fn transport_error(error: &hyper::Error) -> Status {
+    Status::unavailable(format!("error reading from server: {}", innermost(error)))
+}
+
+/// Returns the text of the error that is the cause of this error.
+pub(crate) fn innermost(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
 }

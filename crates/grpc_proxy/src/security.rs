@@ -121,25 +121,15 @@ pub(crate) fn targets(options: &Options, are_discovered: bool) -> Result<Targets
 #[cfg(test)]
 mod tests {
     use quorate_cli::flags::Matches;
-    use quorate_tls::Pair;
-    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-    use tempfile::TempDir;
     use tokio::net::TcpListener;
 
     use super::*;
     use crate::line::FLAGS;
 
-    /// Starts a member whose certificate is valid for this name. Returns its URL.
-    async fn member(
-        dir: &TempDir,
-        authority: &CertifiedIssuer<'static, KeyPair>,
-        name: &str,
-    ) -> String {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        let pair = Pair::new(dir.path().join("cert"), dir.path().join("key"));
-        std::fs::write(&pair.cert, params.signed_by(&key, authority).unwrap().pem()).unwrap();
-        std::fs::write(&pair.key, key.serialize_pem()).unwrap();
+    /// Starts a member whose certificate is valid for this name. Returns its URL and the certificate.
+    async fn member(dir: &Path, name: &str) -> (String, String) {
+        let pair = find_or_make(&dir.join(name), &[name], 1).unwrap();
+        let certificate = std::fs::read_to_string(&pair.cert).unwrap();
         let protocols = Protocols::default();
         let settings =
             AcceptorSettings { pair, protocols, clients: None, http2: true, endpoint: "client" };
@@ -152,22 +142,19 @@ mod tests {
                 drop(acceptor.accept(stream, None).await);
             }
         });
-        format!("https://localhost:{port}")
+        (format!("https://localhost:{port}"), certificate)
     }
 
     #[tokio::test]
     async fn certificates_of_discovered_members_must_be_valid_for_the_domain() {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let dirs: [TempDir; 3] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
-        let of_domain = member(&dirs[0], &authority, "example.org").await;
-        let of_host = member(&dirs[1], &authority, "localhost").await;
-        let ca = dirs[2].path().join("ca");
-        std::fs::write(&ca, authority.pem()).unwrap();
+        let dir = std::env::temp_dir().join(format!("quorate-proxy-{}", std::process::id()));
+        let (of_domain, for_domain) = member(&dir, "example.org").await;
+        let (of_host, for_host) = member(&dir, "localhost").await;
+        let ca = dir.join("ca");
+        std::fs::write(&ca, for_domain + &for_host).unwrap();
         let ca_flag = format!("--cacert={}", ca.display());
         let flags = [&*ca_flag, "--discovery-srv=example.org", "--insecure-discovery"];
-        // Without a check during the discovery, and for endpoints from flags, the address of the member is decisive.
+        // The address of the member is checked if discovery did not check the domain, and for endpoints from flags.
         for (flags, are_discovered, valid) in [
             (&flags[..2], true, &of_domain),
             (&flags, true, &of_host),
@@ -184,5 +171,6 @@ mod tests {
                 }
             }
         }
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -26,7 +26,13 @@ use parking_lot::Mutex;
 use tonic::Status;
 
 use crate::byte_limit::{ByteLimit, Share};
-use crate::upstream::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES, transport_error};
+use crate::framing::transport_error;
+
+/// The flow-control window of a call, in bytes.
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 256 << 10;
+
+/// The flow-control window of a connection, in bytes. It has space for many calls whose clients do not read.
+pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
 
 /// Number of bytes of a response that are buffered.
 const BUFFERED_MAX: usize = 64 << 10;

@@ -42,9 +42,9 @@ use tokio::time::sleep;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::framing;
+use crate::framing::{self, innermost, transport_error};
 use crate::target::{Target, TargetError, Targets};
-use crate::unread::{MemberBody, UnreadResponses};
+use crate::unread::{CONNECTION_WINDOW_BYTES, MemberBody, STREAM_WINDOW_BYTES, UnreadResponses};
 
 /// Initial pause between two dials of an unreachable endpoint. The pause grows up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(100);
@@ -52,12 +52,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 
 /// Maximum duration of a dial, including handshakes.
 const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
-
-/// The flow-control window of a call, in bytes.
-pub(crate) const STREAM_WINDOW_BYTES: u32 = 256 << 10;
-
-/// The flow-control window of a connection, in bytes. It has space for many calls whose clients do not read.
-pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
 
 /// Keep-alive settings for connections.
 #[derive(Clone, Copy, Debug)]
@@ -436,19 +430,6 @@ async fn dial(
             Target::shown(connector.place())
         )),
     }
-}
-
-/// Returns the status for a transport error.
-pub(crate) fn transport_error(error: &hyper::Error) -> Status {
-    Status::unavailable(format!("error reading from server: {}", innermost(error)))
-}
-
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
 }
 
 /// Replaces the gRPC library's status for a transport error with grpc-go's status.
