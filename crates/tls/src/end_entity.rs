@@ -134,7 +134,7 @@ fn signed_part(certificate: &[u8]) -> Option<&[u8]> {
 }
 
 /// Splits a DER sequence from the start of `bytes`. Returns its content and the bytes that follow it.
-fn split_sequence(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn split_sequence(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let ([SEQUENCE, first], bytes) = bytes.split_first_chunk()? else { return None };
     let (len, bytes) = match first {
         0..=0x7f => (usize::from(*first), bytes),

@@ -8,6 +8,8 @@ use rustls::server::ParsedCertificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::end_entity::split_sequence;
+
 /// The names in a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names {
@@ -21,6 +23,8 @@ impl Names {
     /// Returns the names in a certificate, or `None` if it cannot be parsed.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+        // The parser drops the rest of a subject that it cannot read. The rest could contain another common name.
+        let (_, []) = split_sequence(parsed.subject().as_raw())? else { return None };
         // If there are several common names, Go uses the last one.
         let common = parsed.subject().iter_common_name().last();
         let common = common.map_or(Ok(""), |name| name.as_str()).ok()?.to_owned();

@@ -7,8 +7,8 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, KeyPair,
-    NameConstraints, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, SerialNumber, SignatureAlgorithm,
-    SigningKey,
+    NameConstraints, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, PublicKeyData, SerialNumber,
+    SignatureAlgorithm, SigningKey,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -19,6 +19,7 @@ use super::chains::{
     refusal, root, self_signed, verify_client,
 };
 use super::{DAY, Files, Said, acceptor, handshake, handshake_succeeds};
+use crate::names::Names;
 use crate::*;
 
 /// The algorithm identifier of ECDSA signatures with SHA-256, with which rcgen's default keys sign.
@@ -366,4 +367,29 @@ fn changed_and_incomplete_certificates_are_refused() {
         }
         assert!(!is_valid(&[encoded.as_slice(), &[0]].concat()));
     }
+}
+
+#[test]
+fn the_names_of_a_certificate_whose_subject_cannot_be_read_completely_are_unknown() {
+    let key = KeyPair::generate().unwrap();
+    let name = |text: &str| {
+        let value = tagged(0x0c, &[text.as_bytes()]);
+        tagged(0x31, &[&tagged(0x30, &[&[6, 3, 0x55, 4, 3], &value])])
+    };
+    let certificate = |between: &[u8]| {
+        let subject = tagged(0x30, &[&name("root"), between, &name("alice")]);
+        let time = |text: &[u8]| tagged(0x17, &[text]);
+        let validity = tagged(0x30, &[&time(b"250101000000Z"), &time(b"350101000000Z")]);
+        let serial = [2, 1, 1];
+        let public_key = key.subject_public_key_info();
+        let fields: [&[u8]; 6] =
+            [&serial, &ECDSA_WITH_SHA256, &subject, &validity, &subject, &public_key];
+        let signed = tagged(0x30, &fields);
+        let signature = tagged(3, &[&[0], &key.sign(&signed).unwrap()]);
+        CertificateDer::from(tagged(0x30, &[&signed, &ECDSA_WITH_SHA256, &signature]))
+    };
+    let common = |between| Names::of(&certificate(between)).map(|names| names.common);
+    assert_eq!(common(&[]).as_deref(), Some("alice"));
+    // Go reads an empty set and then the last name, but our parser stops here and would return the first one.
+    assert_eq!(common(&[0x31, 0]), None);
 }
