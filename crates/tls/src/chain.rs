@@ -33,6 +33,11 @@ use crate::end_entity::EndEntity;
 use crate::errors::date;
 use crate::observed::refuse_as;
 
+/// Maximum number of intermediate certificates that are considered. A chain contains at most six of them. The library
+/// parses all certificates at each step of its search, and the number of steps grows exponentially with the number of
+/// certificates that have the same names.
+const INTERMEDIATES_MAX: usize = 8;
+
 /// The object identifier 1.3.6.1.5.5.7.3.1.
 const SERVER_AUTH: KeyPurposeId<'static> = KeyPurposeId::new(&[0x2b, 6, 1, 5, 5, 7, 3, 1]);
 
@@ -219,7 +224,7 @@ impl Anchors {
     }
 
     /// Checks that a certificate has a chain to an authority, and that the whole chain is valid now and permits the
-    /// purpose.
+    /// purpose. Only the first [`INTERMEDIATES_MAX`] different intermediate certificates are considered.
     pub(crate) fn verify(
         &self,
         end_entity: &EndEntity<'_>,
@@ -240,10 +245,16 @@ impl Anchors {
                 webpki::Error::UnknownIssuer
             })
         };
+        let mut considered: Vec<CertificateDer<'_>> = Vec::new();
+        for certificate in intermediates {
+            if considered.len() < INTERMEDIATES_MAX && !considered.contains(certificate) {
+                considered.push(certificate.as_ref().into());
+            }
+        }
         let verified = end_entity.verify_for_usage(
             &algorithms,
             &self.anchors,
-            intermediates,
+            &considered,
             now,
             purpose,
             None,

@@ -369,6 +369,23 @@ async fn a_chain_has_at_most_six_intermediate_certificates() {
 }
 
 #[tokio::test]
+async fn only_the_first_eight_different_intermediate_certificates_are_considered() {
+    let ca = root(|_| {});
+    let middle = intermediate(&ca, |_| {});
+    for (others, copies, is_valid) in [(7, 1, true), (7, 20, true), (8, 1, false)] {
+        let mut chain = leaf(&middle, |_| {});
+        for _ in 0..others {
+            let other = intermediate(&ca, |_| {});
+            for _ in 0..copies {
+                chain = chain.through(&other);
+            }
+        }
+        let accepted = is_accepted(&[&ca.pem()], &chain.through(&middle)).await;
+        assert_eq!(accepted, is_valid, "{others} others, {copies} copies of each");
+    }
+}
+
+#[tokio::test]
 async fn names_with_unsupported_constraints_are_refused() {
     let email = "a@localhost".to_owned();
     let directory = GeneralSubtree::DirectoryName(params("root").distinguished_name);
