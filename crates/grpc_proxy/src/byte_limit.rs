@@ -17,13 +17,13 @@ impl ByteLimit {
         Arc::new(Self { max, used: AtomicUsize::new(0) })
     }
 
-    /// Takes a share of the limit. Returns `None` if less than this is left.
+    /// Takes a share of the limit. Returns `None` if fewer than `bytes` bytes are left.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
         let share = self.take_regardless(0);
         share.grow(bytes).then_some(share)
     }
 
-    /// Takes a share of the limit, even if less than this is left.
+    /// Takes a share of the limit, even if fewer than `bytes` bytes are left.
     pub(crate) fn take_regardless(self: &Arc<Self>, bytes: usize) -> Share {
         let share = Share { limit: Arc::clone(self), bytes: AtomicUsize::new(0) };
         share.grow_regardless(bytes);
@@ -49,7 +49,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Adds bytes to the share. Returns false, and adds nothing, if less than this is left of the limit.
+    /// Adds bytes to the share. Returns false, and adds nothing, if fewer than `bytes` bytes are left.
     pub(crate) fn grow(&self, bytes: usize) -> bool {
         let max = self.limit.max;
         let grown = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= max);
@@ -61,7 +61,7 @@ impl Share {
         is_left
     }
 
-    /// Adds bytes to the share, even if less than this is left of the limit.
+    /// Adds bytes to the share, even if fewer than `bytes` bytes are left.
     pub(crate) fn grow_regardless(&self, bytes: usize) {
         self.limit.used.fetch_add(bytes, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

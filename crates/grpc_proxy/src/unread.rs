@@ -123,20 +123,18 @@ impl MemberBody {
             self.number = Some(waiting.next);
             let number = waiting.next;
             waiting.responses.insert(number, Arc::clone(rest));
-            if waiting.responses.len() > UNREAD_MAX { waiting.responses.pop_first() } else { None }
+            let is_over = waiting.responses.len() > UNREAD_MAX;
+            let longest = is_over.then(|| waiting.responses.pop_first()).flatten();
+            longest.and_then(|(_, longest)| longest.lock().take())
         };
-        if let Some((_, longest)) = longest {
-            // Dropping the body resets the stream, and returns its bytes to the connection's window.
-            let ended = longest.lock().take();
-            drop(ended);
-        }
+        // Dropping the body resets the stream, and returns its bytes to the connection's window.
+        drop(longest);
     }
 
-    /// Records that the response does not wait for its client.
-    fn stop_waiting(&mut self) {
-        if let Some(number) = self.number.take() {
-            self.unread.waiting.lock().responses.remove(&number);
-        }
+    /// Records that the response does not wait for its client. Returns true if it was ended because it was not read.
+    fn stop_waiting(&mut self) -> bool {
+        let Some(number) = self.number.take() else { return false };
+        self.unread.waiting.lock().responses.remove(&number).is_none()
     }
 }
 
@@ -183,8 +181,9 @@ impl HttpBody for MemberBody {
             self.rest = None;
         } else if polled.is_ready() {
             self.wait();
-        } else {
-            self.stop_waiting();
+        } else if self.stop_waiting() {
+            // The member's response was dropped after the poll, and will not wake the task.
+            cx.waker().wake_by_ref();
         }
         polled
     }

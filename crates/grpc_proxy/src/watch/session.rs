@@ -146,6 +146,8 @@ impl Session {
             WatcherChange::Cancelled { was_there } => {
                 let entry = self.forget(watch_id);
                 if let Some(entry) = entry.filter(|_| was_there) {
+                    // Only the number of the watcher remains.
+                    entry.bytes.release();
                     self.watchers
                         .insert(watch_id, WatcherEntry { state: WatcherState::Ended, ..entry });
                 }
