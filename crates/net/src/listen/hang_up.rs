@@ -7,7 +7,7 @@
 //! closed.
 //!
 //! A client may also stay connected and hardly read. If the response has a [`ReadLimit`], [`Unstalled`] closes the
-//! connection of a client that reads more slowly.
+//! connection if the client reads more slowly than the limit permits.
 //!
 //! # Not here
 //!

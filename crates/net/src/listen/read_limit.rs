@@ -17,7 +17,11 @@ use tokio::time::Instant;
 /// The interval at which a response that waits for its client is checked.
 pub(super) const CHECKED_EVERY: Duration = Duration::from_secs(1);
 
-/// The minimum pace of a client: it reads at least `bytes` within each period of length `time`.
+/// Maximum number of periods for which one step of progress is sufficient.
+const PERIODS_MAX: u32 = 8;
+
+/// The minimum pace of a client: it reads at least `bytes` within each period of length `time`, on average over at most
+/// [`PERIODS_MAX`] periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// The number of bytes, at least 1.
@@ -56,11 +60,14 @@ pub(super) struct Reading {
     since: Instant,
     sent: u64,
     sent_on_connection: u64,
+    /// The number of periods for which this progress is sufficient. Progress becomes visible in large steps: only when
+    /// the client grants a new window, or when a third of the kernel's buffer is free.
+    periods: u32,
 }
 
 impl Reading {
     pub(super) fn new(sent: u64, sent_on_connection: u64) -> Self {
-        Self { since: Instant::now(), sent, sent_on_connection }
+        Self { since: Instant::now(), sent, sent_on_connection, periods: 1 }
     }
 
     /// Returns whether the client reads more slowly than it must. `sent` counts the bytes sent of the response.
@@ -72,13 +79,15 @@ impl Reading {
         sent: u64,
         sent_on_connection: Option<u64>,
     ) -> bool {
-        let reads_connection =
-            sent_on_connection.is_some_and(|sent| sent >= self.sent_on_connection + pace.bytes);
-        if sent >= self.sent + pace.bytes || reads_connection {
+        let own = sent - self.sent;
+        let all = sent_on_connection.map_or(0, |sent| sent.saturating_sub(self.sent_on_connection));
+        if own.max(all) >= pace.bytes {
             let sent_on_connection = sent_on_connection.unwrap_or(self.sent_on_connection);
-            *self = Self { since: Instant::now(), sent, sent_on_connection };
+            let periods = (own.max(all) / pace.bytes).min(PERIODS_MAX.into());
+            let periods = u32::try_from(periods).expect("the number is at most `PERIODS_MAX`");
+            *self = Self { since: Instant::now(), sent, sent_on_connection, periods };
             return false;
         }
-        self.since.elapsed() >= pace.time
+        self.since.elapsed() >= pace.time * self.periods
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Slot<G: Http2Service> {
     pub(super) waits_for_room: bool,
     pub(super) waits_for_window: bool,
     pub(super) waits_for_socket: bool,
+    /// Whether the response waits until its client has read more. The flags above say only in which lists the slot is.
+    is_delayed: bool,
     /// The read limit of the response, if it has one.
     pub(super) limited: Option<Box<Limited>>,
 }
@@ -69,11 +71,10 @@ impl<G: Http2Service> Slot<G> {
     /// Returns whether the response has a read limit and its client reads too slowly. `delayed_connection` is the
     /// number of bytes sent on the connection, if the connection delays the response.
     fn is_read_too_slowly(&mut self, delayed_connection: Option<u64>) -> bool {
-        let waits = self.waits_for_room || self.waits_for_window || self.waits_for_socket;
         let Some(Limited { limit, sent, reading }) = self.limited.as_deref_mut() else {
             return false;
         };
-        if !waits {
+        if !self.is_delayed {
             *reading = Reading::new(*sent, delayed_connection.unwrap_or_default());
             return false;
         }
@@ -104,6 +105,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                 waits_for_room: false,
                 waits_for_window: false,
                 waits_for_socket: false,
+                is_delayed: false,
                 limited: None,
             });
             index
@@ -120,6 +122,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             return;
         }
         slot.work = Work::Free;
+        slot.is_delayed = false;
         slot.limited = None;
         // The unread bytes are returned to the connection's window, because all streams share it.
         if let Some(delivery) = slot.delivery.take() {
@@ -197,7 +200,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
     /// Polls the future or the body in a slot.
     fn step(&mut self, index: u32) -> Step {
         let Self { slots, connection, pings, .. } = self;
-        let Slot { stream, task, work, .. } = &mut slots[index as usize];
+        let Slot { stream, task, work, is_delayed, .. } = &mut slots[index as usize];
+        *is_delayed = false;
         let stream = *stream;
         let mut cx = Context::from_waker(task);
         let response = match work {
@@ -249,13 +253,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
 
     /// Returns the number of bytes that may be sent on a stream now. If it is 0, the slot is woken when there is room.
     fn room(&mut self, index: u32, stream: StreamId) -> usize {
-        if self.is_output_full() {
-            self.wait_for_socket(index);
-            return 0;
-        }
-        let room = self.connection.room(stream);
+        let is_output_full = self.is_output_full();
+        let room = if is_output_full { 0 } else { self.connection.room(stream) };
         if room > 0 {
             return room;
+        }
+        self.slots[index as usize].is_delayed = true;
+        if is_output_full {
+            self.wait_for_socket(index);
+            return 0;
         }
         let slot = &mut self.slots[index as usize];
         if !self.connection.has_room() {

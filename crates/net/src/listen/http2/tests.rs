@@ -38,6 +38,11 @@ impl Service<Request<IncomingBody>> for Echo {
             let _counted = counted;
             match request.uri().path() {
                 "/never" => std::future::pending().await,
+                "/idle" => {
+                    let mut response = Response::new(BoxBody::new(ThenIdle { is_sent: false }));
+                    response.extensions_mut().insert(ReadLimit(Arc::new(PACE)));
+                    Ok(response)
+                }
                 "/exact" => Ok(Response::new(BoxBody::new(Exact { is_sent: false }))),
                 "/limited" => {
                     let body = Full::new(Bytes::from(vec![0; LIMITED_BYTES]));
@@ -79,7 +84,7 @@ impl Http2Service for Echo {
 const MESSAGE_BYTES: usize = 4_000;
 /// The size of a response with a read limit, which exceeds the windows of a connection and the pipe.
 const LIMITED_BYTES: usize = 1 << 20;
-const PACE: Pace = Pace { bytes: 10_000, time: Duration::from_secs(30) };
+const PACE: Pace = Pace { bytes: 40_000, time: Duration::from_secs(30) };
 
 const SETTINGS: Settings = Settings {
     limits: Limits {
@@ -118,6 +123,27 @@ impl hyper::body::Body for Exact {
 
     fn size_hint(&self) -> hyper::body::SizeHint {
         hyper::body::SizeHint::with_exact(if self.is_sent { 0 } else { WINDOW_DEFAULT.into() })
+    }
+}
+
+/// A body that exceeds the client's window by one byte, and is then idle.
+struct ThenIdle {
+    is_sent: bool,
+}
+
+impl hyper::body::Body for ThenIdle {
+    type Data = Bytes;
+    type Error = crate::listen::BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+        if std::mem::replace(&mut self.is_sent, true) {
+            return Poll::Pending;
+        }
+        let data = Bytes::from(vec![0; WINDOW_DEFAULT as usize + 1]);
+        Poll::Ready(Some(Ok(hyper::body::Frame::data(data))))
     }
 }
 
@@ -518,20 +544,17 @@ async fn a_limited_response_is_not_reset_while_its_client_reads_fast_enough() {
     let mut client = serve(&Echo::default(), SETTINGS);
     greet(&mut client).await;
     client.write_all(&limited_request(1)).await.unwrap();
-    let (mut read, mut begun) = (0, Instant::now());
+    let mut read = 0;
     while read < LIMITED_BYTES {
         let (header, payload) = read_frame(&mut client).await;
         assert_ne!(header.kind, kind::RST_STREAM, "reset after {read} bytes");
         if header.kind == kind::DATA {
             read += payload.len();
+            // A frame has 16 KiB, so the client reads 64 KiB in each period.
+            tokio::time::sleep(PACE.time / 4).await;
+            let bytes = u32::try_from(payload.len()).unwrap();
+            client.write_all(&[room(0, bytes), room(1, bytes)].concat()).await.unwrap();
         }
-        // The client grants the minimum in each period.
-        if begun.elapsed() < PACE.time / 2 {
-            tokio::time::sleep(PACE.time / 2).await;
-        }
-        begun = Instant::now();
-        let bytes = u32::try_from(PACE.bytes).unwrap();
-        client.write_all(&[room(0, bytes), room(1, bytes)].concat()).await.unwrap();
     }
 }
 
@@ -549,7 +572,7 @@ async fn a_client_that_reads_other_responses_on_its_connection_keeps_a_limited_r
         {
             assert_ne!(header.kind, kind::RST_STREAM, "stream {}", header.stream);
         }
-        client.write_all(&room(0, 11_000)).await.unwrap();
+        client.write_all(&room(0, 41_000)).await.unwrap();
         tokio::time::sleep(PACE.time / 2).await;
     }
 }
@@ -570,4 +593,27 @@ async fn trailers_are_sent_although_the_window_is_used_up() {
         }
     }
     assert_eq!(read, WINDOW_DEFAULT as usize);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limited_response_that_is_idle_after_its_client_has_read_everything_is_not_reset() {
+    let mut client = serve(&Echo::default(), SETTINGS);
+    greet(&mut client).await;
+    // The connection has room, so only the stream's window delays the first response.
+    client.write_all(&room(0, 1 << 20)).await.unwrap();
+    for stream in [1, 3] {
+        let body = frame(kind::DATA, flag::END_STREAM, stream, b"");
+        client.write_all(&[request(stream, "/idle"), body].concat()).await.unwrap();
+        let mut read = 0;
+        while read <= WINDOW_DEFAULT as usize {
+            let (header, payload) = read_until(&mut client, kind::DATA).await;
+            assert_eq!(header.stream, stream);
+            read += payload.len();
+            if read == WINDOW_DEFAULT as usize {
+                client.write_all(&room(stream, 1 << 20)).await.unwrap();
+            }
+        }
+        let next = tokio::time::timeout(PACE.time * 10, read_frame(&mut client)).await;
+        assert!(next.is_err(), "{:?}", next.unwrap().0);
+    }
 }
