@@ -279,8 +279,8 @@ impl Node {
         // After a fault, the core's pending work must not be written, sent or applied.
         if !self.is_stopped {
             if led && !self.raft.is_leader() {
-                // A follower keeps no entries for a member that receives a snapshot. With these entries, the log could be
-                // too full for the entries that the new leader must replicate before it can commit anything.
+                // A follower need not keep entries for a member that receives a snapshot. With these entries, its log
+                // could have no room for those that the new leader must replicate before it can commit anything.
                 self.cut_log();
             }
             self.settle();

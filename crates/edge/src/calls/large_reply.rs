@@ -10,8 +10,8 @@
 //! [`COUNTED_BYTES_MIN`] use little more memory than their HTTP/2 stream and are not counted. [`Reply::into_response`]
 //! returns an empty message with the parts attached; [`body_of`] then sends the parts instead of the message.
 //!
-//! A client that hardly reads a counted reply loses it ([`UNREAD_TIME_MAX`]), and sooner if other replies need the memory
-//! ([`UNREAD_TIME_MAX_IF_SHORT`]).
+//! A counted reply is dropped if its client reads too little of it within [`UNREAD_TIME_MAX`], or within
+//! [`UNREAD_TIME_MAX_IF_SHORT`] while memory is short.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -24,8 +24,8 @@ pub struct RangeCost {
 impl View {
     /// Returns upper bounds of the work that a range request causes.
     ///
-    /// The bounds of a request that names a revision are also valid for later views that contain the same keys. If the
-    /// revision is the newest one, it may no longer be when the request is executed.
+    /// The bounds of a request that names a revision are also valid for later views that contain the same keys. A
+    /// revision that is the newest one now may be an earlier one when the request is executed.
     #[must_use]
     pub fn range_cost(&self, query: &RangeQuery) -> RangeCost {
         let (KeyRange::Between(..) | KeyRange::From(_)) = query.range() else {
