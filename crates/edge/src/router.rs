@@ -355,9 +355,9 @@ impl Services {
 }
 
 impl Router {
-    /// Returns a router for one request of the JSON gateway. The limits treat the request as a separate connection with
-    /// these addresses. All requests of the gateway share one cached token.
-    pub(crate) fn for_request(&self, ends: Ends) -> Self {
+    /// Returns a router for the JSON requests of a connection with these addresses. All connections of the gateway share
+    /// one cached token, because a JSON client often opens a connection for each request.
+    pub(crate) fn for_gateway(&self, ends: Ends) -> Self {
         Self {
             services: Arc::clone(&self.services),
             caller: Arc::new(self.caller.another()),

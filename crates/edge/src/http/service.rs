@@ -221,14 +221,12 @@ fn begin_websocket(
 ) -> Result<Reply, websocket::Unfit> {
     let accepted = websocket::accept(request)?;
     let headers = websocket::forwarded(request.headers());
-    let ends = request.extensions().get::<Ends>().copied().unwrap_or_default();
     let (gateway, path) = (Arc::clone(gateway), path.to_owned());
     takeover.begin(move |connection| {
         websocket::serve(connection, move |lines| async move {
             let mut call = Request::new(RequestBytes::Lines(lines));
             *call.method_mut() = Method::POST;
             *call.headers_mut() = headers;
-            call.extensions_mut().insert(ends);
             gateway.answer(&path, call).await
         })
     });
@@ -239,6 +237,11 @@ impl listen::Http1Service for HttpService {
     // A request must be answered even if the client has closed its sending side, as some clients do after the request.
     // Go's server does the same.
     const ANSWERS_HALF_CLOSED: bool = true;
+
+    fn for_connection(&self, ends: Ends) -> Self {
+        let gateway = self.gateway.as_ref().map(|shared| Arc::new(shared.for_connection(ends)));
+        Self { gateway, ..self.clone() }
+    }
 }
 
 impl hyper::service::Service<Request<IncomingBody>> for HttpService {

@@ -79,6 +79,12 @@ impl Gateway {
         Self { router, replies, timeout: handles.info.limits().request_timeout }
     }
 
+    /// Returns the gateway for a connection with these addresses.
+    pub(crate) fn for_connection(&self, ends: Ends) -> Self {
+        let router = self.router.for_gateway(ends);
+        Self { router, replies: Arc::clone(&self.replies), timeout: self.timeout }
+    }
+
     /// Returns whether authentication is on.
     pub(crate) fn is_guarded(&self) -> bool {
         self.router.is_guarded()
@@ -119,8 +125,7 @@ impl Gateway {
                 return Err(refused);
             }
         };
-        let ends = request.extensions().get::<Ends>().copied().unwrap_or_default();
-        let router = self.router.for_request(ends);
+        let router = &self.router;
         let client = request.extensions().get::<EndsWithClient>().cloned();
         let bytes_max = router.message_bytes_max().saturating_mul(JSON_FACTOR);
         let permit = router.take_permit(target.method, (&headers, &Extensions::new()), bytes);

@@ -61,6 +61,10 @@ impl<S: HttpService> Service<Request<IncomingBody>> for WithConnection<S> {
 
 impl<S: Http1Service> Http1Service for WithConnection<S> {
     const ANSWERS_HALF_CLOSED: bool = S::ANSWERS_HALF_CLOSED;
+
+    fn for_connection(&self, ends: Ends) -> Self {
+        Self { inner: self.inner.for_connection(ends), ..self.clone() }
+    }
 }
 
 /// A service that dispatches gRPC requests to one service and all others to another.
@@ -79,7 +83,8 @@ impl<G: Http2Service, H: Http1Service> Http2Service for Mixed<G, H> {
             ..shared.clone()
         };
         let grpc = self.grpc.as_ref().map(own);
-        Self { grpc, http: self.http.clone(), requests: Requests::default(), ends }
+        let http = self.http.as_ref().map(|shared| shared.for_connection(ends));
+        Self { grpc, http, requests: Requests::default(), ends }
     }
 
     fn activity(&self) -> Activity {

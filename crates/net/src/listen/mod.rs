@@ -305,11 +305,18 @@ pub trait Http2Service: HttpService {
     }
 }
 
-/// An HTTP/1 service, which defines what happens when a client closes its sending side.
+/// A service for plain HTTP requests, over HTTP/1 or HTTP/2. It defines what happens when an HTTP/1 client closes its
+/// sending side.
 pub trait Http1Service: HttpService {
     /// Whether a client that has closed its sending side still receives its response. Otherwise its connection is
     /// closed.
     const ANSWERS_HALF_CLOSED: bool;
+
+    /// Returns the service for a connection with these addresses.
+    #[must_use]
+    fn for_connection(&self, _ends: Ends) -> Self {
+        self.clone()
+    }
 }
 
 type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
@@ -426,7 +433,8 @@ async fn serve_connection<S: Stream, G: Http2Service, H: Http1Service>(
         (true, Services { grpc: Some(shared), .. }) => {
             serve_http2(stream, first, shared.for_connection(ends), limits, stop).await
         }
-        (false, Services { http: Some(service), .. }) => {
+        (false, Services { http: Some(shared), .. }) => {
+            let service = shared.for_connection(ends);
             serve_http1(Box::new(stream), first, (service, ends), limits, stop).await
         }
         (true, Services { grpc: None, .. }) | (false, Services { http: None, .. }) => Ok(()),

@@ -15,7 +15,21 @@ use super::*;
 
 /// A service that answers with its name, whether the request is encrypted, and the name in the client's certificate.
 #[derive(Clone)]
-struct Naming(&'static str);
+struct Naming {
+    name: &'static str,
+    /// Whether this is the service of a connection, as opposed to the one that all connections share.
+    is_of_connection: bool,
+}
+
+impl Naming {
+    const fn shared(name: &'static str) -> Self {
+        Self { name, is_of_connection: false }
+    }
+
+    const fn of_connection(&self) -> Self {
+        Self { name: self.name, is_of_connection: true }
+    }
+}
 
 impl Service<Request<IncomingBody>> for Naming {
     type Response = Response<Full<Bytes>>;
@@ -26,18 +40,23 @@ impl Service<Request<IncomingBody>> for Naming {
         let is_encrypted = request.extensions().get::<Encrypted>().is_some();
         let client = request.extensions().get::<Arc<ClientCertificate>>();
         let name = client.map(|client| client.common_name.clone());
-        let text = format!("{} {is_encrypted} {name:?}", self.0);
+        assert!(self.is_of_connection, "limits of a connection would not apply to the request");
+        let text = format!("{} {is_encrypted} {name:?}", self.name);
         std::future::ready(Ok(Response::new(Full::new(text.into()))))
     }
 }
 
 impl Http1Service for Naming {
     const ANSWERS_HALF_CLOSED: bool = true;
+
+    fn for_connection(&self, _: Ends) -> Self {
+        self.of_connection()
+    }
 }
 
 impl Http2Service for Naming {
     fn for_connection(&self, _: Ends) -> Self {
-        self.clone()
+        self.of_connection()
     }
 
     fn activity(&self) -> Activity {
@@ -92,8 +111,8 @@ impl Serving {
             Arc::new(Runtimes::start(threads, |_| std::future::pending::<()>()).unwrap());
         let (stopper, stop) = watch::channel(false);
         let (alive, _) = mpsc::channel(1);
-        let services =
-            Services { grpc: Some(Naming("grpc")), http: has_http.then_some(Naming("http")) };
+        let http = has_http.then_some(Naming::shared("http"));
+        let services = Services { grpc: Some(Naming::shared("grpc")), http };
         listener.spawn(&runtimes, services, &limits(10), &stop, &alive);
         Self { place, cert: pair.cert, dir, _stop: stopper, _runtimes: runtimes }
     }
