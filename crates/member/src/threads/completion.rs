@@ -5,6 +5,9 @@
 //! responses of a batch to the queue and wakes the runtime once. The runtime's delivery task then passes each response
 //! to its request on the runtime's own thread, where waking a task is only a push to a local queue.
 //!
+//! A connection thread may run the driver and the applier itself. The responses to its own runtime's requests then
+//! bypass the queue, so a request that is answered while it is being sent never sleeps.
+//!
 //! # Invariants
 //!
 //! * A request's [`Waiting`] ends at most once: with its response or at its deadline. If the request is cancelled, it
@@ -56,7 +59,9 @@ type Generations = Arc<[AtomicU32; CHUNK_SLOTS]>;
 
 /// The queue of one runtime, for responses of type `A`.
 #[derive(Debug)]
-pub(crate) struct CompletionQueue<A> {
+pub(crate) struct CompletionQueue<A: 'static> {
+    /// The waiting requests of a thread. On the runtime's own thread, these are the queue's requests.
+    awaiting: AwaitingKey<A>,
     outcomes: Mutex<Vec<(Slot, A)>>,
     arrived: Notify,
     generations: Mutex<Vec<Generations>>,
@@ -64,18 +69,34 @@ pub(crate) struct CompletionQueue<A> {
 
 /// Sends the response to one waiting request.
 #[derive(Debug)]
-pub(crate) struct Completer<A> {
+pub(crate) struct Completer<A: 'static> {
     queue: Arc<CompletionQueue<A>>,
     slot: Slot,
 }
 
 impl<A> CompletionQueue<A> {
-    pub(crate) fn new() -> Arc<Self> {
+    fn new(awaiting: AwaitingKey<A>) -> Arc<Self> {
         Arc::new(Self {
+            awaiting,
             outcomes: Mutex::new(Vec::new()),
             arrived: Notify::new(),
             generations: Mutex::new(Vec::new()),
         })
+    }
+
+    /// Delivers responses, which leaves the vector empty. They bypass the queue if this is the thread of its runtime.
+    fn send(self: &Arc<Self>, responses: &mut Vec<(Slot, A)>) {
+        let delivered = self.awaiting.try_with(|cell| {
+            // The cell is borrowed if a request's waker sends another response.
+            let mut own = cell.0.try_borrow_mut().ok()?;
+            let own = own.as_mut().filter(|own| Arc::ptr_eq(&own.queue, self))?;
+            own.deliver(responses);
+            Some(())
+        });
+        if !matches!(delivered, Ok(Some(()))) {
+            self.outcomes.lock().append(responses);
+            self.arrived.notify_one();
+        }
     }
 }
 
@@ -96,20 +117,13 @@ impl<A> Completer<A> {
 
     /// Sends one response immediately.
     pub(crate) fn send(self, answer: A) {
-        let was_empty = {
-            let mut outcomes = self.queue.outcomes.lock();
-            outcomes.push((self.slot, answer));
-            outcomes.len() == 1
-        };
-        if was_empty {
-            self.queue.arrived.notify_one();
-        }
+        self.queue.send(&mut vec![(self.slot, answer)]);
     }
 }
 
 /// Gathers the responses of one batch, so that every runtime is woken once.
 #[derive(Debug)]
-pub(crate) struct CompletionBatch<A> {
+pub(crate) struct CompletionBatch<A: 'static> {
     /// The gathered responses, grouped by queue. Each runtime has one queue.
     heaps: Vec<Heap<A>>,
 }
@@ -133,8 +147,7 @@ impl<A> CompletionBatch<A> {
     /// Delivers all gathered responses.
     pub(crate) fn send(&mut self) {
         for (queue, heap) in self.heaps.iter_mut().filter(|(_, heap)| !heap.is_empty()) {
-            queue.outcomes.lock().append(heap);
-            queue.arrived.notify_one();
+            queue.send(heap);
         }
     }
 }
@@ -147,7 +160,7 @@ enum SlotState<A> {
 }
 
 /// The waiting requests of one runtime.
-struct Awaiting<A> {
+struct Awaiting<A: 'static> {
     queue: Arc<CompletionQueue<A>>,
     slots: Vec<(u32, SlotState<A>)>,
     free: Vec<u32>,
@@ -160,7 +173,7 @@ struct Awaiting<A> {
 }
 
 /// The waiting requests of one thread. The server keeps one cell for each runtime, in a thread-local.
-pub(crate) struct AwaitingCell<A>(RefCell<Option<Awaiting<A>>>);
+pub(crate) struct AwaitingCell<A: 'static>(RefCell<Option<Awaiting<A>>>);
 
 impl<A: 'static> AwaitingCell<A> {
     pub(crate) const fn new() -> Self {
@@ -175,7 +188,8 @@ impl<A: 'static> AwaitingCell<A> {
 type AwaitingKey<A> = &'static std::thread::LocalKey<AwaitingCell<A>>;
 
 /// Delivers responses to the waiting requests of this thread while the future is polled.
-pub(crate) async fn deliver<A: 'static>(awaiting: AwaitingKey<A>, queue: Arc<CompletionQueue<A>>) {
+pub(crate) async fn deliver<A: 'static>(awaiting: AwaitingKey<A>) {
+    let queue = CompletionQueue::new(awaiting);
     awaiting.with(|cell| {
         let opened = Awaiting {
             queue: Arc::clone(&queue),
@@ -354,7 +368,7 @@ mod tests {
     fn with_delivery<F: Future<Output = ()>>(act: F) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let delivery = deliver(&AWAITING, CompletionQueue::new());
+            let delivery = deliver(&AWAITING);
             tokio::select! {
                 biased;
                 () = delivery => {}
@@ -379,6 +393,23 @@ mod tests {
                 assert_eq!(one.await, Some(number));
             }
             core.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_response_from_the_thread_of_its_request_is_received_without_a_wake_up() {
+        with_delivery(async {
+            let (completer, waiting) = wait(&AWAITING, far()).unwrap();
+            let (other, other_waiting) = wait(&AWAITING, far()).unwrap();
+            let mut completions = CompletionBatch::new();
+            completions.push(completer, 1);
+            completions.send();
+            other.send(2);
+            let mut context = Context::from_waker(Waker::noop());
+            for (waiting, response) in [(waiting, 1), (other_waiting, 2)] {
+                let polled = std::pin::pin!(waiting).poll(&mut context);
+                assert_eq!(polled, Poll::Ready(Some(response)));
+            }
         });
     }
 

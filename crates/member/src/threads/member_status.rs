@@ -239,7 +239,7 @@ mod tests {
 
     use super::*;
 
-    use crate::threads::completion::{AwaitingCell, CompletionQueue, deliver, wait};
+    use crate::threads::completion::{AwaitingCell, deliver, wait};
 
     thread_local! {
         static AWAITING: AwaitingCell<Outcome> = const { AwaitingCell::new() };
@@ -264,7 +264,7 @@ mod tests {
         };
         tokio::select! {
             biased;
-            () = deliver(&AWAITING, CompletionQueue::new()) => {}
+            () = deliver(&AWAITING) => {}
             () = callers => {}
         }
     }

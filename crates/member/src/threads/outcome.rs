@@ -7,7 +7,7 @@ use quorate_raft::LogIndex;
 use quorate_state::apply::{Refusal, Response};
 use quorate_state::members::MembershipRefusal;
 
-use crate::threads::completion::{self, AwaitingCell, CompletionQueue};
+use crate::threads::completion::{self, AwaitingCell};
 
 /// The outcome of any kind of wait.
 #[derive(Clone, Debug)]
@@ -42,5 +42,5 @@ thread_local! {
 /// Delivers outcomes to the waiting requests of this thread's runtime while the future is polled. Without this task,
 /// the runtime's requests cannot wait for a core thread.
 pub async fn deliver_outcomes() {
-    completion::deliver(&AWAITING, CompletionQueue::new()).await;
+    completion::deliver(&AWAITING).await;
 }

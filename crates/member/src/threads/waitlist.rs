@@ -63,7 +63,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::threads::completion::{AwaitingCell, CompletionQueue, deliver, wait};
+    use crate::threads::completion::{AwaitingCell, deliver, wait};
 
     thread_local! {
         static AWAITING: AwaitingCell<Outcome> = const { AwaitingCell::new() };
@@ -95,7 +95,7 @@ mod tests {
         };
         tokio::select! {
             biased;
-            () = deliver(&AWAITING, CompletionQueue::new()) => {}
+            () = deliver(&AWAITING) => {}
             () = callers => {}
         }
     }
