@@ -89,7 +89,8 @@ pub fn get_and_shut_down(port: u16, path: &str) -> Response {
     read_answer(&mut stream).unwrap()
 }
 
-fn read_answer(stream: &mut TcpStream) -> io::Result<Response> {
+/// Reads a response, whose length is given by its head or by the end of the connection.
+pub fn read_answer(stream: &mut TcpStream) -> io::Result<Response> {
     let (mut answer, mut piece) = (Vec::new(), [0; 16 * 1024]);
     // Some servers take a while to close a connection, so reading stops once the response is complete.
     while !is_complete(&answer) {

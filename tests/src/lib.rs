@@ -76,7 +76,9 @@ pub use console::{Console, ConsolePage};
 pub use ctl::{Ctl, Finished, Tool, Utl, etcdutl, has_etcd_tools, run_to_end};
 pub use guard::{is_guarded_suite, suite_authority};
 pub use history::History;
-pub use http::{Response, get, get_and_shut_down, request, request_with, try_request_with};
+pub use http::{
+    Response, get, get_and_shut_down, read_answer, request, request_with, try_request_with,
+};
 pub use json_stream::JsonStream;
 pub use kind::{Kind, is_long, missing, notice, skipped};
 pub use links::{Links, Rule};

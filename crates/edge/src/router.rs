@@ -3,8 +3,8 @@
 //! A request passes these stages in order: checks of its headers, method and compression (`grpc::head`); the checks of
 //! [`Router::admit`]; the wait for a leader, if the client requires one; access control (`access`); decoding of the
 //! message; access control again (`services::guarded`); the service. Every call is counted when it starts and exactly
-//! once when it ends. A call that exceeds its deadline ends with grpc-go's error, unless part of its response was
-//! already sent.
+//! once when it ends. A call that exceeds its deadline ends with grpc-go's error, unless it is a unary call whose
+//! response has begun.
 //!
 //! # Not here
 //!

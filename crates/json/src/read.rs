@@ -17,12 +17,15 @@ use crate::DEPTH_MAX;
 use crate::number::whole;
 use crate::schema::{self, Field, Kind, Message};
 
-/// Base64 settings that accept padded and unpadded input and ignore the spare bits of the last digit, as Go does.
-const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
-    .with_decode_padding_mode(DecodePaddingMode::Indifferent)
-    .with_decode_allow_trailing_bits(true);
-const BASE64: GeneralPurpose = GeneralPurpose::new(&STANDARD, LENIENT);
-const BASE64_OF_URLS: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, LENIENT);
+/// Base64 settings with this padding. The spare bits of the last digit are ignored, as in Go.
+const fn base64_with(padding: DecodePaddingMode) -> GeneralPurposeConfig {
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(padding)
+        .with_decode_allow_trailing_bits(true)
+}
+
+const PADDED: GeneralPurposeConfig = base64_with(DecodePaddingMode::RequireCanonical);
+const UNPADDED: GeneralPurposeConfig = base64_with(DecodePaddingMode::RequireNone);
 
 /// The reason why a value does not match the message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,7 +95,7 @@ impl<'a> Reader<'a> {
                         self.field(field, depth, wire)?;
                     }
                 }
-                None => self.skip(),
+                None => self.skip_unknown()?,
             }
             if self.peek() == b',' {
                 self.at += 1;
@@ -243,6 +246,18 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Skips the value of an unknown field. The strings in it must be valid, as in protobuf-go.
+    fn skip_unknown(&mut self) -> Result<(), Refusal> {
+        let mut strings = Reader { json: self.json, at: self.at };
+        self.skip();
+        let is_quote = |byte: &u8| *byte == b'"';
+        while let Some(offset) = self.json[strings.at..self.at].iter().position(is_quote) {
+            strings.at += offset;
+            strings.text()?;
+        }
+        Ok(())
+    }
+
     /// Reads a string and resolves its escapes.
     fn text(&mut self) -> Result<Cow<'a, str>, Refusal> {
         self.peek();
@@ -373,9 +388,16 @@ fn unit(digits: &str) -> Option<(u16, &str)> {
     Some((u16::from_str_radix(digits, 16).ok()?, rest))
 }
 
+/// Decodes base64 by the rules of protobuf-go: the length of the text decides whether it is padded, and line breaks are
+/// part of the length, but are otherwise ignored.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let is_of_urls = text.bytes().any(|byte| matches!(byte, b'-' | b'_'));
-    let engine = if is_of_urls { &BASE64_OF_URLS } else { &BASE64 };
+    let alphabet = if is_of_urls { &URL_SAFE } else { &STANDARD };
+    let padding = if text.len().is_multiple_of(4) { PADDED } else { UNPADDED };
+    let engine = GeneralPurpose::new(alphabet, padding);
+    if text.contains(['\r', '\n']) {
+        return engine.decode(text.replace(['\r', '\n'], "")).ok();
+    }
     engine.decode(text).ok()
 }
 

@@ -1,9 +1,11 @@
 //! The JSON gateway: every path, error responses, streams and their ends, and the requests that Patroni sends.
 
+use std::io::Write as _;
+
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
     Client, JsonStream, Kind, Options, Response, Server, eventually, notice, on_both_servers,
-    on_quorate, request_with,
+    on_quorate, read_answer, request_with,
 };
 use serde_json::{Value, json};
 
@@ -19,6 +21,9 @@ on_both_servers! {
     tokens_are_read_from_the_authorization_header,
     requests_from_patroni_are_answered_correctly,
     the_gateway_can_be_disabled,
+    a_connection_remains_usable_after_a_body_that_ends_after_its_json,
+    invalid_chunks_are_refused_as_an_invalid_request,
+    a_stream_ends_at_its_deadline,
 }
 
 on_quorate! {
@@ -303,6 +308,9 @@ async fn unknown_paths_and_methods_are_refused(kind: Kind) {
         let (status, text) = method(other, "/v3/kv/range");
         assert_eq!((status, text.contains("Method Not Allowed")), (501, true), "{other}: {text}");
     }
+    let form = ("Content-Type", "application/x-www-form-urlencoded");
+    let overridden = [form, ("X-HTTP-Method-Override", "put")];
+    assert_eq!(post_with(&server, "/v3/kv/put", &overridden, r#"{"key":"aw=="}"#).status, 501);
     assert_eq!(method("OPTIONS", "/v3/kv/range").0, 200);
     assert_eq!(method("POST", "/v3alpha/kv/range").0, 404);
     assert_eq!(method("POST", "/v3beta/kv/frob").0, 404);
@@ -424,6 +432,46 @@ async fn requests_beyond_the_maximum_size_are_refused(kind: Kind) {
     let answer = post_with(&server, "/v3/kv/range", &[], r#"{"key":"aw=="}"#);
     let value = parse(&answer)["kvs"][0]["value"].as_str().unwrap().len();
     assert_eq!(value, ((1 << 20) / 3) * 4);
+}
+
+async fn a_connection_remains_usable_after_a_body_that_ends_after_its_json(kind: Kind) {
+    let server = Server::start(kind).await;
+    let mut stream = JsonStream::begin(server.port(), "/v3/kv/put");
+    for rest in ["{\"key\":\"aw==\",\"value\":\"dg==\"}", "\n", "\n"] {
+        JsonStream::send_chunk(&stream, rest);
+        // Meanwhile, the server could answer and close the connection.
+        for _ in 0..20 {
+            ask(&server, "/v3/kv/range", &json!({"key": b64("other")}));
+        }
+    }
+    stream.write_all(b"0\r\n\r\n").unwrap();
+    assert_eq!(read_answer(&mut stream).unwrap().status, 200);
+    let range =
+        "POST /v3/kv/range HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n{\"key\":\"aw==\"}";
+    stream.write_all(range.as_bytes()).unwrap();
+    let answer = read_answer(&mut stream).unwrap();
+    assert_eq!(parse(&answer)["kvs"][0]["value"], json!(b64("v")));
+}
+
+async fn invalid_chunks_are_refused_as_an_invalid_request(kind: Kind) {
+    let server = Server::start(kind).await;
+    let mut stream = JsonStream::begin(server.port(), "/v3/kv/put");
+    stream.write_all(b"zz\r\n").unwrap();
+    let answer = read_answer(&mut stream).unwrap();
+    assert_eq!((answer.status, &parse(&answer)["code"]), (400, &json!(3)));
+}
+
+async fn a_stream_ends_at_its_deadline(kind: Kind) {
+    let server = Server::start(kind).await;
+    let body = json!({"create_request": {"key": b64("k")}}).to_string();
+    let mut watched =
+        JsonStream::post(server.port(), "/v3/watch", &[("Grpc-Timeout", "500m")], &body);
+    assert_eq!(result(&mut watched)["created"], json!(true));
+    let line: Value = serde_json::from_str(&watched.next_line().unwrap()).unwrap();
+    assert_eq!(line["error"]["code"], json!(4), "{line}");
+    assert_eq!(watched.next_line(), None);
+    let gone = async || (server.metric(WATCHERS) == Some(0.0)).then_some(());
+    eventually("the watcher is removed at the deadline", gone).await;
 }
 
 /// Returns the `result` of the next line.

@@ -1,4 +1,5 @@
-//! A call in progress, which completes with its response or at its deadline.
+//! A call in progress, which completes with its response or at its deadline. The deadline of a stream also ends its
+//! response.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -14,6 +15,7 @@ use tonic::{Code, Status};
 use super::large_reply;
 use super::observe::CallStats;
 use super::status::status;
+use super::until_deadline::UntilDeadline;
 use quorate_grpc::methods::Kind;
 use quorate_grpc::observed::{Observed, Observer as _};
 use quorate_grpc::wording::in_grpc_gos_words;
@@ -76,7 +78,15 @@ impl Future for Call {
         let response = match &mut self.state {
             State::Answered(response) => response.take().expect("the response is taken only once"),
             State::Running { response, deadline } => match response.as_mut().poll(cx) {
-                Poll::Ready(Ok(response)) => reword(response, kind),
+                Poll::Ready(Ok(response)) => {
+                    let response = reword(response, kind);
+                    match deadline.take() {
+                        Some(deadline) if kind != Some(Kind::Unary) => {
+                            response.map(|body| UntilDeadline::body(body, deadline))
+                        }
+                        Some(_) | None => response,
+                    }
+                }
                 Poll::Pending => match deadline.as_mut().map(|sleep| sleep.as_mut().poll(cx)) {
                     Some(Poll::Ready(())) => status(RequestError::DeadlineExceeded).into_http(),
                     Some(Poll::Pending) | None => return Poll::Pending,

@@ -167,7 +167,7 @@ impl<P: Probe> Endpoints<P> {
 
     /// Refuses a request without a host, or with a host that is not allowed.
     pub(crate) fn refuse<B>(&self, request: &Request<B>, is_tls: bool) -> Option<Reply> {
-        reply::refuse_without_host(request).or_else(|| self.access.refuse_host(request, is_tls))
+        reply::refuse_bad_host(request).or_else(|| self.access.refuse_host(request, is_tls))
     }
 
     /// Adds the CORS headers to a response.
@@ -177,7 +177,7 @@ impl<P: Probe> Endpoints<P> {
 
     /// Answers a request and ignores its body.
     pub async fn answer<B>(&self, request: &Request<B>, surface: Surface, is_tls: bool) -> Reply {
-        if let Some(refused) = reply::refuse_without_host(request) {
+        if let Some(refused) = reply::refuse_bad_host(request) {
             return refused;
         }
         if surface == Surface::Metrics {

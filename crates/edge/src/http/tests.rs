@@ -391,8 +391,18 @@ fn allowed_origins_are_returned_in_cors_headers() {
 }
 
 #[test]
-fn http_1_1_requests_without_a_host_are_refused() {
-    let answer = Client::new(Member::default()).ask("GET", "/health", &[]);
-    assert_eq!(answer.status, 400);
-    assert_eq!(answer.body, "400 Bad Request: missing required Host header");
+fn http_1_1_requests_without_exactly_one_valid_host_are_refused() {
+    let client = Client::new(Member::default());
+    for (headers, refusal) in [
+        (&[][..], Some("400 Bad Request: missing required Host header")),
+        (&[("host", "a"), ("host", "b")], Some("400 Bad Request")),
+        (&[("host", "a b")], Some("400 Bad Request: malformed Host header")),
+        (&[("host", "[::1]:2379")], None),
+    ] {
+        let answer = client.ask("GET", "/health", headers);
+        assert_eq!(answer.status == 400, refusal.is_some(), "{headers:?}");
+        if let Some(refusal) = refusal {
+            assert_eq!(answer.body, refusal);
+        }
+    }
 }

@@ -31,7 +31,8 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Extensions, Method, Request, Response, Uri};
+use http::header::CONTENT_TYPE;
+use http::{Extensions, HeaderValue, Method, Request, Response, Uri};
 use quorate_json::Conversion;
 use tonic::Status;
 
@@ -97,7 +98,7 @@ impl Gateway {
         request: Request<RequestBytes>,
     ) -> Response<AnswerBody> {
         let target = match target(path) {
-            Some(target) if request.method() == Method::POST => target,
+            Some(target) if is_post(&request) => target,
             found => {
                 request.into_body().pass_over().await;
                 return answer::refusal(&if found.is_some() {
@@ -162,6 +163,14 @@ impl Gateway {
             }
         }
     }
+}
+
+/// Returns whether the method is POST. As in etcd's gateway, a header may override the method of a form.
+fn is_post(request: &Request<RequestBytes>) -> bool {
+    let header = |name| request.headers().get(name).map(HeaderValue::as_bytes);
+    let is_form = header(CONTENT_TYPE.as_str()) == Some(b"application/x-www-form-urlencoded");
+    let given = header("x-http-method-override").filter(|name| is_form && !name.is_empty());
+    request.method() == Method::POST && given.is_none_or(|name| name.eq_ignore_ascii_case(b"POST"))
 }
 
 fn target(path: &str) -> Option<Target> {

@@ -40,6 +40,9 @@ impl RequestBytes {
             Self::Http(body) => Pin::new(body).poll_frame(cx).map(|frame| {
                 frame.map(|frame| match frame {
                     Ok(frame) => Ok(frame.into_data().unwrap_or_default()),
+                    Err(error) if error.is_malformed() => {
+                        Err(Status::invalid_argument("malformed chunked encoding"))
+                    }
                     Err(error) => Err(Status::cancelled(error.to_string())),
                 })
             }),
@@ -177,16 +180,15 @@ fn to_message(json: &[u8], conversion: Conversion) -> Result<Bytes, Status> {
     fill_head(wire)
 }
 
-/// Reads the message of a call that has only one request message: the first value. Later values are ignored, and a body
-/// without values becomes an empty message.
+/// Reads the message of a call that has only one request message: the first value. The rest of the body is discarded,
+/// and a body without values becomes an empty message.
 pub(super) async fn read_message(
     mut body: JsonBody,
     conversion: Conversion,
 ) -> Result<Bytes, Status> {
     let read = read_first(&mut body, conversion).await;
-    if read.is_err() {
-        let JsonBody { inner, .. } = body;
-        inner.pass_over().await;
+    if !body.has_ended {
+        body.inner.pass_over().await;
     }
     read
 }

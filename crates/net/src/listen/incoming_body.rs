@@ -1,5 +1,7 @@
 //! The body of a request over HTTP/1 or HTTP/2.
 
+use std::error::Error as _;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -67,6 +69,18 @@ pub enum BodyError {
     /// The body of an HTTP/2 request cannot be read.
     #[error(transparent)]
     Http2(#[from] Lost),
+}
+
+impl BodyError {
+    /// Returns whether the client sent a body with an invalid chunked encoding, as opposed to a lost connection.
+    pub fn is_malformed(&self) -> bool {
+        let Self::Http1(error) = self else { return false };
+        let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        // The HTTP/1 library reports faults in chunks as errors of these kinds.
+        let is_fault =
+            |kind| matches!(kind, io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData);
+        cause.is_some_and(|cause| is_fault(cause.kind()))
+    }
 }
 
 /// Adapts a service to the request type of the HTTP/1 library.
