@@ -68,8 +68,9 @@ pub(crate) fn after_fault(error: &(dyn Error + 'static)) -> &'static str {
         cause = error.source();
     }
     if is_full {
-        "the disk is full: free a few hundred megabytes on the disk that contains the file named in the error, start \
-         the member, then compact and defragment; no acknowledged write is lost, because the log contains all of them"
+        "the disk is full: free a few hundred megabytes on the disk that contains the file named in the error (if it \
+         has free space, remove unneeded files to free inodes, or raise the quota of the member's user), start the \
+         member, then compact and defragment; no acknowledged write is lost, because the log contains all of them"
     } else {
         "fix the cause named in the error, then start the member again; if its files are damaged, remove the \
          member from the cluster and add it again"

@@ -16,7 +16,8 @@
 //! * If only the commit index changes, no sync is needed. The change may stay in memory until the next sync, as in
 //!   etcd.
 //! * Space for the log is reserved in advance if the disk has enough free space. Otherwise, the log uses the remaining
-//!   space, and stops only at a record for which there is no room.
+//!   space, and stops only at a record for which there is no room. If there is no room for the next segment, or for its
+//!   name, the current segment becomes longer than planned.
 //!
 //! # Not here
 //!
@@ -161,6 +162,9 @@ pub struct Wal {
     tail: Tail,
     /// The next segment, under its temporary name.
     next: Option<NextSegment>,
+    /// Whether the last attempt to create or begin the next segment failed for lack of room. The next attempt is made
+    /// when the current segment is full, not in advance.
+    next_lacked_room: bool,
     /// The number of temporary names used so far. Two names alternate, so that a new segment never reuses the name that
     /// was just renamed.
     next_count: u64,
@@ -302,8 +306,8 @@ impl Wal {
         match self.preparation(step, may_reserve) {
             None => return Ok(false),
             Some(Preparation::Reserve) => {
-                let next = self.create_next()?;
-                self.next = Some(next);
+                let created = self.create_next();
+                self.next = self.unless_no_room(created)?;
             }
             Some(Preparation::ZeroTail { bytes }) => self.poison_on_error(|wal| {
                 wal.tail.write_zeros(bytes).map_err(|e| wal.tail_error("write", e))?;
@@ -325,7 +329,7 @@ impl Wal {
     /// Returns the next preparation step, which writes at most `step` zeros. The next segment is reserved only if
     /// `may_reserve` is set.
     fn preparation(&self, step: u64, may_reserve: bool) -> Option<Preparation> {
-        if self.next.is_none() && may_reserve {
+        if self.next.is_none() && may_reserve && !self.next_lacked_room {
             return Some(Preparation::Reserve);
         }
         assert!(
@@ -356,22 +360,24 @@ impl Wal {
         Ok(())
     }
 
-    /// Returns the newest segment if less space is reserved for it than planned. Each segment is returned only once.
+    /// Returns the newest segment if less space is reserved for it than planned, or the next segment if there was no
+    /// room for it. At most one shortage is returned until another segment is started.
     ///
     /// The log is correct without that space, but slower, because each sync must also update the file's length.
     pub fn take_shortage(&mut self) -> Option<Shortage> {
         let segment = self.tail_segment();
         let name = segment.name;
-        if self.tail.is_reserved() || self.shortage_reported == Some(name) {
+        let (path, reserved_bytes) = if !self.tail.is_reserved() {
+            (segment.path.clone(), self.tail.reserved_to())
+        } else if self.next_lacked_room {
+            (self.next_path(), 0)
+        } else {
+            return None;
+        };
+        if self.shortage_reported.replace(name) == Some(name) {
             return None;
         }
-        let shortage = Shortage {
-            path: segment.path.clone(),
-            wanted_bytes: self.options.segment_bytes,
-            reserved_bytes: self.tail.reserved_to(),
-        };
-        self.shortage_reported = Some(name);
-        Some(shortage)
+        Some(Shortage { path, wanted_bytes: self.options.segment_bytes, reserved_bytes })
     }
 
     /// Syncs the remaining records, removes the preallocated segment and unlocks all segments.
@@ -470,50 +476,59 @@ impl Wal {
         self.written_unsynced = true;
         self.sync_tail()?;
 
-        let Some(next) = self.begin_next()? else { return Ok(None) };
-        if self.options.sync {
-            next.file.sync_data().map_err(WalError::io("sync", &next.path))?;
-        }
-
         let sequence = self.tail_segment().name.sequence + 1;
         let name = SegmentName { sequence, index: self.last_index.saturating_add(1) };
-        let path = self.dir.join(name.file_name());
-        self.disk.rename(&next.path, &path).map_err(WalError::io("rename", &next.path))?;
-        if self.options.sync {
-            self.disk.sync_dir(&self.dir).map_err(WalError::io("sync", &self.dir))?;
-        }
         assert!(
             self.tail_segment().name.precedes(&name),
             "segment numbers have no gaps: otherwise the log could not be opened again"
         );
+        let path = self.dir.join(name.file_name());
+        let begun = self.begin_next(&path);
+        let Some(next) = self.unless_no_room(begun)? else { return Ok(None) };
+        if self.options.sync {
+            self.disk.sync_dir(&self.dir).map_err(WalError::io("sync", &self.dir))?;
+        }
         self.held.push(Segment { name, path: path.clone(), file: next.file });
         self.tail = next.tail;
         Ok(Some(path))
     }
 
-    /// Writes the head of the next segment, if there is room for it.
-    fn begin_next(&mut self) -> Result<Option<NextSegment>, WalError> {
-        let created = self.next.take().map_or_else(|| self.create_next(), Ok);
-        let mut next = match created {
-            Ok(next) => next,
-            Err(WalError::Io { source, .. }) if is_no_room(&source) => return Ok(None),
-            Err(error) => return Err(error),
-        };
+    /// Writes the head of the next segment and renames the segment to `path`. If this fails, no segment has that name,
+    /// and the checksum is still that of the current segment.
+    fn begin_next(&mut self, path: &Path) -> Result<NextSegment, WalError> {
+        let mut next = self.next.take().map_or_else(|| self.create_next(), Ok)?;
         let crc_before = self.encoder.crc;
         self.push_head();
-        let step = self.options.zero_step_bytes;
-        let written = next.tail.append(&self.encoder.buffer, step);
+        let published = self.publish_next(&mut next, path);
         self.encoder.clear();
-        match written {
-            Ok(()) => Ok(Some(next)),
-            Err(error) if is_no_room(&error) => {
-                // The next records continue the checksum of the current segment, which stays in
-                // use.
-                self.encoder.crc = crc_before;
-                Ok(None)
-            }
-            Err(error) => Err(WalError::io("write", &next.path)(error)),
+        if let Err(error) = published {
+            self.encoder.crc = crc_before;
+            // If the removal fails, only disk space is wasted.
+            drop(self.disk.remove_file(&next.path));
+            return Err(error);
         }
+        Ok(next)
+    }
+
+    /// Writes the buffered head to the segment, makes it durable, and renames the segment.
+    fn publish_next(&self, next: &mut NextSegment, path: &Path) -> Result<(), WalError> {
+        let written = next.tail.append(&self.encoder.buffer, self.options.zero_step_bytes);
+        written.map_err(WalError::io("write", &next.path))?;
+        if self.options.sync {
+            next.file.sync_data().map_err(WalError::io("sync", &next.path))?;
+        }
+        self.disk.rename(&next.path, path).map_err(WalError::io("rename", &next.path))
+    }
+
+    /// Returns `None` instead of an error if there was no room for the next segment. The current segment then stays in
+    /// use.
+    fn unless_no_room(
+        &mut self,
+        next: Result<NextSegment, WalError>,
+    ) -> Result<Option<NextSegment>, WalError> {
+        let lacked_room = matches!(&next, Err(WalError::Io { source, .. }) if is_no_room(source));
+        self.next_lacked_room = lacked_room;
+        if lacked_room { Ok(None) } else { next.map(Some) }
     }
 
     /// Buffers the records at the start of a segment: the checksum so far, the metadata, and the
@@ -539,7 +554,7 @@ impl Wal {
     /// Creates the next segment under a temporary name, locked and empty, and reserves as much of its space as the disk
     /// has room for.
     fn create_next(&mut self) -> Result<NextSegment, WalError> {
-        let path = self.dir.join(format!("{}.tmp", self.next_count % 2));
+        let path = self.next_path();
         let file = self.disk.open(&path, OpenMode::Create(FILE_MODE));
         let file = file.map_err(WalError::io("create", &path))?;
         lock(&*file, &path)?;
@@ -550,5 +565,9 @@ impl Wal {
         tail.reserve().map_err(WalError::io("allocate", &path))?;
         self.next_count += 1;
         Ok(NextSegment { path, file, tail })
+    }
+
+    fn next_path(&self) -> PathBuf {
+        self.dir.join(format!("{}.tmp", self.next_count % 2))
     }
 }

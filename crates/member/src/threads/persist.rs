@@ -167,7 +167,8 @@ fn log_sync(synced: Synced) -> u64 {
     if let Some(shortage) = synced.shortage {
         log::warn!(
             "no disk space to preallocate the WAL segment; the member writes into the remaining space, and stops when \
-             no space is left: free some space on this disk",
+             no space is left: free some space on this disk; if it has free space, check its inodes (df -i) and \
+             quotas",
             "path" = shortage.path.display().to_string(),
             "wanted-bytes" = shortage.wanted_bytes,
             "preallocated-bytes" = shortage.reserved_bytes

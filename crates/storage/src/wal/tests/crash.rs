@@ -1,7 +1,7 @@
 //! Tests with power cuts at every operation, full disks and failing syncs.
 
 use super::*;
-use crate::disk::{Fault, Operation};
+use crate::disk::{Fault, Faults, Operation};
 use crate::purge::purge;
 
 /// The progress of a member's run. `offered` contains the entries that the log has once the save in progress is
@@ -390,23 +390,40 @@ fn a_log_is_created_on_a_disk_without_space_for_a_segment() {
 
 #[test]
 fn a_full_segment_stays_in_use_if_there_is_no_disk_space_for_the_next_one() {
-    let root = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new(root.path()).unwrap();
-    let dir = root.path().join("wal");
-    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let options = Options { zero_step_bytes: 0, ..small_options() };
-    let mut wal = Wal::create(Arc::clone(&shared), &dir, metadata(), options.clone()).unwrap();
-    disk.limit_growth(Some(20_000));
-    for name in ["/0.tmp", "/1.tmp"] {
-        let full = Fault::nth(Operation::Write, 0, 28).on(name);
-        disk.inject(Fault { fail_count: u64::MAX, ..full });
+    // A file system can have free bytes but no inode for a new file, or no block for a longer name.
+    for operation in [Operation::Open, Operation::Write, Operation::Sync, Operation::Rename] {
+        let root = tempfile::tempdir().unwrap();
+        let disk = FaultyDisk::new(root.path()).unwrap();
+        let dir = root.path().join("wal");
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let options = Options { zero_step_bytes: 0, zero_lead_bytes: 0, ..small_options() };
+        let mut wal = Wal::create(Arc::clone(&shared), &dir, metadata(), options.clone()).unwrap();
+        for name in ["/0.tmp", "/1.tmp"] {
+            let full = Fault::nth(operation, 0, 28).on(name);
+            disk.inject(Fault { fail_count: u64::MAX, ..full });
+        }
+        let mut shortages = Vec::new();
+        for index in 1..=20 {
+            let saved = wal.save(None, &[entry(index, 1, &[1; 1000])]).unwrap();
+            assert_eq!(saved.new_segment, None, "{operation:?}");
+            assert!(!wal.prepare(1 << 20).unwrap(), "{operation:?}: preparation is not repeated");
+            shortages.extend(wal.take_shortage());
+        }
+        assert_eq!(shortages.len(), 1, "{operation:?}: {shortages:?}");
+        let count = |disk: &dyn Disk, dir: &Path| {
+            let opened = read(disk, dir, &SnapshotMark::default());
+            opened.unwrap_or_else(|error| panic!("{operation:?}: {error}")).entries.len()
+        };
+        let image = tempfile::tempdir().unwrap();
+        disk.crash(0, image.path()).unwrap();
+        assert_eq!(count(&RealDisk, &image.path().join("wal")), 20, "{operation:?}");
+        // As soon as there is space, the next segment is started.
+        disk.set_faults(Faults::default());
+        assert!(wal.save(None, &[entry(21, 1, b"x")]).unwrap().new_segment.is_some());
+        wal.save(None, &[entry(22, 1, b"x")]).unwrap();
+        wal.close().unwrap();
+        assert_eq!(count(&*shared, &dir), 22, "{operation:?}");
     }
-    for index in 1..=20 {
-        assert_eq!(wal.save(None, &[entry(index, 1, &[1; 1000])]).unwrap().new_segment, None);
-    }
-    drop(wal);
-    let (_, contents) = Wal::open(shared, &dir, &SnapshotMark::default(), options).unwrap();
-    assert_eq!(contents.entries.len(), 20);
 }
 
 #[test]
