@@ -3,6 +3,8 @@
 //! # Invariants
 //!
 //! * The backend file is replaced only by an image that can be opened and whose index is exactly the snapshot's index.
+//!   When a member starts, a newer image is accepted too, because it is the member's own backend file if a power cut has
+//!   undone its installation.
 //! * An image is kept until the backend file reaches the image's index, even if a later image has been received,
 //!   because the later image may not be installed yet.
 
@@ -43,8 +45,28 @@ pub(crate) fn install(
     dir: &Path,
     index: LogIndex,
 ) -> Result<(), InstallError> {
+    install_up_to(disk, dir, index, index)
+}
+
+/// Like [`install`], but accepts an image that contains entries after the snapshot. The caller must check that the log
+/// reaches the last of these entries.
+pub(crate) fn install_at_start(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    index: LogIndex,
+) -> Result<(), InstallError> {
+    install_up_to(disk, dir, index, LogIndex::MAX)
+}
+
+fn install_up_to(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    index: LogIndex,
+    newest: LogIndex,
+) -> Result<(), InstallError> {
     let image = snap::find_database(&**disk, dir, index.get())?;
-    check_image(disk, &image, index.get()).map_err(|fault| InstallError::Unfit { index, fault })?;
+    check_image(disk, &image, index.get()..=newest.get())
+        .map_err(|fault| InstallError::Unfit { index, fault })?;
     snap::install_database(&**disk, dir, index.get())?;
     Ok(())
 }

@@ -5,6 +5,8 @@
 //!
 //! * If the backend file is older than the newest valid snapshot, the received image of that snapshot is installed
 //!   first.
+//! * Nothing is written to the backend file before the names in its directory are durable. Otherwise, a power cut could
+//!   undo the installation of an image that already contains later entries.
 //! * A member whose log ends before the applied index of its backend file does not start, because durable entries have
 //!   been lost.
 //! * Consensus starts with the members in the backend file, at its applied index. In a directory that etcd has written,
@@ -137,7 +139,7 @@ impl Recovered {
 }
 
 /// Recovers the state at the newest snapshot or later. The newest snapshot may have been received from a leader but not
-/// installed yet. `open` opens the backend file.
+/// installed yet. `open` opens the backend file. The caller passes the state's applied index to [`check_log`].
 pub fn recover(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,
@@ -147,10 +149,18 @@ pub fn recover(
     let marks = wal::snapshot_marks(&**disk, dirs.wal())?;
     let mark = marks.last().cloned().unwrap_or_default();
     check_backend_file(&mark, disk, dirs)?;
+    // A process that ended between the installation of an image and its sync may have left a name that is not on the
+    // medium.
+    let dir = dirs.snap();
+    disk.sync_dir(&dir).map_err(|source| SnapError::Io {
+        action: "sync",
+        path: dir.clone(),
+        source,
+    })?;
     let mut backend = open()?;
     if backend.read().consistent_index()?.0 < mark.index {
         drop(backend);
-        image::install(disk, &dirs.snap(), LogIndex(mark.index))?;
+        image::install_at_start(disk, &dir, LogIndex(mark.index))?;
         backend = open()?;
     }
     let state = State::recover(&backend, options)?;

@@ -18,12 +18,13 @@ use quorate_state::apply::{EntryMeta, Request, State};
 use quorate_state::backend::{Backend, Batch};
 use quorate_state::members::Member as Row;
 use quorate_state::units::MemberId;
-use quorate_storage::disk::{Disk, FaultyDisk, RealDisk};
+use quorate_storage::disk::{Disk, Fault, FaultyDisk, IO_ERROR, Operation, RealDisk};
 use quorate_storage::snap::{IncomingDatabase, database_path};
 use quorate_storage::wal::{self, SnapshotMark, Wal};
 
 use super::member::{Turn, bolt_options, small_segments, state_options};
 use super::{Client, Folder, Member};
+use crate::start;
 use crate::{
     BackendError, BackendWriter, InstallError, Job, Log, Order, Purger, Report, SnapshotOrder, Then,
 };
@@ -115,7 +116,7 @@ fn the_wal_mark_of_a_members_own_snapshot_is_durable_when_reported() {
 struct Scripted {
     member: Member,
     client: Client,
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl Scripted {
@@ -124,7 +125,7 @@ impl Scripted {
         folder.found(&[1, 2, 3], small_segments());
         let disk = FaultyDisk::new(folder.path()).unwrap();
         let member = Member::start(3, &folder, disk, small_segments()).unwrap();
-        let mut scripted = Self { member, client: Client::default(), _folder: folder };
+        let mut scripted = Self { member, client: Client::default(), folder };
         // The machines process the membership changes of the founders.
         scripted.run(&[Turn::Consensus, Turn::StateMachine, Turn::Consensus]);
         scripted
@@ -365,6 +366,91 @@ fn an_image_that_does_not_match_its_snapshot_is_not_installed() {
         ));
         assert!(error.to_string().contains(words), "{error}");
         assert_eq!((files.applied(), files.waiting()), (0, vec![20]));
+    }
+}
+
+#[test]
+fn a_restarted_member_syncs_an_installed_image_before_it_changes_the_image() {
+    let mut third = Scripted::start();
+    let (snapshot, image) = snapshot_at(40, 4, &mut third.client);
+    let message = Message {
+        from: 1,
+        term: Term(2),
+        snapshot: Some(Box::new(snapshot)),
+        ..Message::new(MessageKind::Snapshot, 3)
+    };
+    third.member.receive_snapshot(message, &image).unwrap();
+    third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus, Turn::StateMachine]);
+    // The image is renamed, but the sync of its name fails, and the process ends.
+    let disk = third.member.disk.clone();
+    disk.inject(Fault::nth(Operation::SyncDir, 0, IO_ERROR).on("snap"));
+    let draw = &mut SplitMix64::new(0);
+    let mut turns = (0..10).map(|_| third.member.take_turn(Turn::Backend, &mut third.client, draw));
+    assert!(turns.any(|turn| turn.is_err()), "the image is not installed");
+    disk.end_process();
+    third.member = Member::start(3, &third.folder, disk, small_segments()).unwrap();
+    assert_eq!(third.member.applied(), LogIndex(40));
+    third.receive(MessageKind::Append, |append| {
+        (append.index, append.log_term, append.commit) = (LogIndex(40), Term(2), LogIndex(41));
+        append.entries = vec![Entry { term: Term(2), index: LogIndex(41), ..Entry::default() }];
+    });
+    third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus, Turn::StateMachine]);
+    (0..10).for_each(|_| third.member.let_time_pass());
+    third.run(&[Turn::StateMachine, Turn::Backend]);
+    let written = |member: &Member| member.writer.backend().read().consistent_index().unwrap().0;
+    assert_eq!(written(&third.member), 41);
+    for seed in 0..4 {
+        let folder = Folder::new();
+        third.member.disk.crash(seed, folder.path()).unwrap();
+        let disk = FaultyDisk::new(folder.path()).unwrap();
+        let member = Member::start(3, &folder, disk, small_segments());
+        assert_eq!(written(&member.unwrap_or_else(|error| panic!("seed {seed}: {error}"))), 41);
+    }
+}
+
+/// An image becomes newer than its snapshot if the member commits to it after an installation that was never synced,
+/// and a power cut then undoes the installation.
+#[test]
+fn an_image_newer_than_its_snapshot_is_installed_at_the_start_if_the_log_reaches_it() {
+    for (image, words) in [
+        (19, Err("does not match with snapshot")),
+        (20, Ok(20)),
+        (21, Ok(21)),
+        (22, Err("the log has lost entries")),
+    ] {
+        let files = Files::new();
+        files.receive(20, &image_at(image));
+        let (dirs, disk) = (files.folder.dirs(), &files.disk);
+        let begin = SnapshotMark::default();
+        let (wal, _) = start::open_log(disk, &dirs, &begin, small_segments()).unwrap();
+        let mut log = Log::new(wal, Arc::clone(disk), dirs.snap());
+        let metadata = SnapshotMetadata {
+            conf_state: ConfState { voters: vec![1], ..ConfState::default() },
+            index: LogIndex(20),
+            term: Term(2),
+        };
+        log.append(&Persist {
+            token: 1,
+            snapshot: Some(Snapshot { data: Bytes::from_static(b"{}"), metadata }),
+            entries: vec![Entry { term: Term(2), index: LogIndex(21), ..Entry::default() }],
+            hard_state: Some(HardState { term: Term(2), vote: 0, commit: LogIndex(20) }),
+        })
+        .unwrap();
+        log.sync().unwrap();
+        log.close(None).unwrap();
+        drop(files.writer);
+        let open = || Backend::open(disk, &dirs.backend(), bolt_options());
+        let started = start::recover(disk, &dirs, state_options(), open).and_then(|recovered| {
+            let applied = LogIndex(recovered.state.applied().0);
+            let (_, contents) = start::open_log(disk, &dirs, &recovered.mark(), small_segments())?;
+            start::check_log(&**disk, &dirs, &contents, applied)?;
+            Ok(applied.get())
+        });
+        match (started, words) {
+            (Ok(applied), Ok(expected)) => assert_eq!(applied, expected),
+            (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
+            (started, _) => panic!("image {image}: {started:?}"),
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! image.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -61,12 +62,17 @@ pub enum ImageFault {
     },
 }
 
-/// Checks that the image at `path` can be opened and contains exactly the entries up to the
-/// snapshot's index. The file is not changed.
-pub fn check_image(disk: &Arc<dyn Disk>, path: &Path, snapshot: u64) -> Result<(), ImageFault> {
+/// Checks that the image at `path` can be opened and contains exactly the entries up to an index in this range, which
+/// begins at the snapshot's index. The file is not changed.
+pub fn check_image(
+    disk: &Arc<dyn Disk>,
+    path: &Path,
+    indexes: RangeInclusive<u64>,
+) -> Result<(), ImageFault> {
     let (index, _) = open_image(disk, path)?.consistent_index()?;
-    if index != snapshot {
-        return Err(ImageFault::Mismatch { path: path.to_path_buf(), index, snapshot });
+    if !indexes.contains(&index) {
+        let (path, snapshot) = (path.to_path_buf(), *indexes.start());
+        return Err(ImageFault::Mismatch { path, index, snapshot });
     }
     Ok(())
 }
@@ -106,7 +112,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tmp7");
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        let fault = check_image(&disk, &path, 1).expect_err("the image does not exist");
+        let fault = check_image(&disk, &path, 1..=1).expect_err("the image does not exist");
         assert!(matches!(fault, ImageFault::Io { .. }), "{fault}");
         assert!(!path.exists());
     }
