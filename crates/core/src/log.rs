@@ -85,10 +85,10 @@ impl Log {
             is_next,
             "requests to persist arrive by ascending token: otherwise a sync would acknowledge an unwritten request"
         );
-        if let Some(snapshot) = &persist.snapshot {
-            self.begin_at(snapshot)?;
-        }
         let hard_state = persist.hard_state.map(to_wal_state);
+        if let Some(snapshot) = &persist.snapshot {
+            self.begin_at(snapshot, hard_state)?;
+        }
         assert!(
             hard_state.as_ref().is_none_or(|state| state.commit >= self.wal.hard_state().commit),
             "the commit index never decreases: otherwise a restarted member would ignore the newest mark, \
@@ -115,15 +115,24 @@ impl Log {
     }
 
     /// Writes a leader's snapshot whose image has been received. The snapshot's file is written before the log's mark,
-    /// so that a crash in between leaves an unused file. The hard state that validates the mark is part of the same
-    /// order and is written after the mark. If the hard state were written first, a crash could leave a commit index
-    /// beyond the end of the log.
+    /// so that a crash in between leaves an unused file. A hard state that covers the mark follows the mark. If it were
+    /// written first, a crash could leave a commit index beyond the end of the log. If the order's entries were written
+    /// first, a crash could leave entries after a mark that is ignored, and so a log with a gap.
     ///
     /// Images of earlier snapshots are kept because they may still wait for their installation.
-    fn begin_at(&mut self, snapshot: &Snapshot) -> Result<(), LogError> {
+    fn begin_at(
+        &mut self,
+        snapshot: &Snapshot,
+        hard_state: Option<wal::HardState>,
+    ) -> Result<(), LogError> {
         let file = snapshot::file_of(snapshot);
         let mark = snapshot::save(&*self.disk, &self.snap_dir, &file)?;
-        Ok(self.write_mark(&mark)?)
+        self.write_mark(&mark)?;
+        let known = self.wal.hard_state();
+        let commit = known.commit.max(mark.index);
+        let covering = wal::HardState { commit, ..hard_state.unwrap_or(known) };
+        self.wal.append(Some(&covering), [])?;
+        Ok(())
     }
 
     /// Writes the mark of a snapshot that this member has taken and whose file is on disk. Earlier appends are synced

@@ -93,6 +93,35 @@ fn segments_are_purged_only_after_the_hard_state_of_a_leaders_snapshot_is_synced
 }
 
 #[test]
+fn entries_after_a_leaders_snapshot_reach_the_disk_only_with_a_hard_state_that_covers_the_snapshot()
+{
+    let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
+    let metadata = SnapshotMetadata { conf_state, index: LogIndex(40), term: Term(2) };
+    // The first entry and the hard state of the order are in different sectors.
+    let entry = |index, len| {
+        let data = vec![7; len].into();
+        Entry { term: Term(2), index: LogIndex(index), kind: EntryKind::Normal, data }
+    };
+    let persist = Persist {
+        token: 40,
+        snapshot: Some(Snapshot { data: Bytes::from_static(b"{}"), metadata }),
+        entries: vec![entry(41, 100), entry(42, 1500)],
+        hard_state: Some(HardState { term: Term(2), vote: 0, commit: LogIndex(40) }),
+    };
+    let folder = Folder::new();
+    let (disk, mut log, _) = log_of_many_segments(&folder);
+    log.append(&persist).unwrap();
+    // The power is cut while the order is written.
+    disk.stop_at(disk.operation_count());
+    log.sync().unwrap_err();
+    for seed in 0..40 {
+        let found = after_crash(&disk, seed);
+        let is_allowed = [(0, LAST), (40, 40), (40, 41), (40, 42)].contains(&found);
+        assert!(is_allowed, "seed {seed}: {found:?}");
+    }
+}
+
+#[test]
 fn the_wal_mark_of_a_members_own_snapshot_is_durable_when_reported() {
     let folder = Folder::new();
     let (disk, mut log, purger) = log_of_many_segments(&folder);
