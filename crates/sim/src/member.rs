@@ -439,8 +439,16 @@ impl Process {
         done
     }
 
-    /// Queues a message from a peer.
-    pub fn receive(&mut self, message: Message) {
+    /// Queues a message from a peer. If `same_read` is set and the previous input is a message from this peer, consensus
+    /// processes both together, as if the process had received them in one read.
+    pub fn receive(&mut self, message: Message, same_read: bool) {
+        if same_read
+            && let Some(Input::Event(Event::Received(messages))) = self.inputs.back_mut()
+            && messages.iter().all(|earlier| earlier.from == message.from)
+        {
+            messages.push(message);
+            return;
+        }
         self.inputs.push_back(Input::Event(Event::Received(vec![message])));
     }
 

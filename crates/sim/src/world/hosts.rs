@@ -686,13 +686,14 @@ impl World {
         if sender.is_none_or(|sender| incoming::admit(own, &message, sender).is_err()) {
             return;
         }
+        let same_read = self.one_in(2);
         let host = &mut self.hosts[to];
         if let Some(process) = host.process.as_mut() {
             let is_beyond = process.terms().at(message.commit).is_err();
             if message.kind == MessageKind::Heartbeat && is_beyond {
                 host.loss_proven_in = Some(message.term);
             }
-            process.receive(message);
+            process.receive(message, same_read);
             self.schedule(to);
         }
     }

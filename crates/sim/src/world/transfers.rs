@@ -128,7 +128,7 @@ impl World {
                 let is_acknowledged = !self.plan.has(Kind::BrokenSnapshots) || !self.one_in(4);
                 self.end_transfer(from, message.to, is_acknowledged || self.faults_ended());
                 if let Some(process) = self.hosts[to.0].process.as_mut() {
-                    process.receive(message);
+                    process.receive(message, false);
                 }
                 self.fill_disk(to.0);
                 self.after_step(to.0, Ok(()));
