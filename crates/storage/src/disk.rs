@@ -33,7 +33,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-pub use faulty::{Fault, Faults, FaultsHit, FaultyDisk, IO_ERROR, Operation, Surviving};
+pub use faulty::{Fault, Faults, FaultsHit, FaultyDisk, IO_ERROR, NO_SPACE, Operation, Surviving};
 pub use mapping::Mapping;
 pub use real::RealDisk;
 use real::unnamed_file;

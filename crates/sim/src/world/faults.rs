@@ -1,7 +1,7 @@
 //! Injects host, disk, clock and link faults, one at a time, as determined by the plan.
 
 use quorate_raft::Role;
-use quorate_storage::disk::{Fault, Faults, FaultsHit, IO_ERROR, Operation};
+use quorate_storage::disk::{Fault, Faults, FaultsHit, IO_ERROR, NO_SPACE, Operation};
 
 use super::hosts::{Down, Host, StalledUntil};
 use super::{Event, World};
@@ -85,6 +85,9 @@ impl World {
             }
             Kind::DiskFailure => self.fail_disk(at),
             Kind::DiskFull => {
+                if self.one_in(3) {
+                    return self.refuse_names(at);
+                }
                 let room = if self.one_in(2) { Some(self.rng.below(60_000)) } else { None };
                 self.add_faults(at, |faults| faults.room = room);
             }
@@ -148,6 +151,15 @@ impl World {
         ];
         let kind = kinds[self.rng.position(kinds.len())];
         let fault = Fault::nth(kind, self.rng.below(10), IO_ERROR);
+        self.add_faults(at, |faults| faults.failing = vec![fault]);
+    }
+
+    /// Makes the disk refuse some new names, as if it had no free inode or the directory needed another block.
+    fn refuse_names(&mut self, at: usize) {
+        let kinds = [Operation::Open, Operation::Rename, Operation::CreateDir];
+        let kind = kinds[self.rng.position(kinds.len())];
+        let full = Fault::nth(kind, self.rng.below(10), NO_SPACE);
+        let fault = Fault { fail_count: 1 + self.rng.below(10), ..full };
         self.add_faults(at, |faults| faults.failing = vec![fault]);
     }
 

@@ -46,7 +46,7 @@ use super::{Disk, DiskFile, FileFacts, LockKind, Mapping, OpenMode};
 /// `EIO`, which has the same number on every Unix.
 pub const IO_ERROR: i32 = 5;
 /// `ENOSPC`, which has the same number on every Unix.
-const NO_SPACE: i32 = 28;
+pub const NO_SPACE: i32 = 28;
 
 /// A kind of operation, used to select the operations that fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub struct Fault {
     pub skip_count: u64,
     /// The number of matching operations that then fail.
     pub fail_count: u64,
-    /// The system's error number.
+    /// The system's error number. `ENOSPC` makes [`Operation::Open`] fail only if it would create a file.
     pub errno: i32,
     /// For a write, the number of bytes that are written before it fails.
     pub bytes_written: usize,
@@ -136,9 +136,9 @@ pub struct Faults {
 pub struct FaultsHit {
     /// Whether the power was cut.
     pub power_cut: bool,
-    /// Whether an operation failed.
+    /// Whether an operation failed, other than for lack of room.
     pub failure: bool,
-    /// Whether a file could not grow because the disk was full.
+    /// Whether a file could not grow or a name could not be added because the disk was full.
     pub no_room: bool,
 }
 
@@ -331,8 +331,24 @@ impl World {
         self.faults.failing.clear();
     }
 
+    /// Determines the effect of the faults on opening a file, and counts the operation.
+    fn decide_open(&mut self, path: &Path, mode: OpenMode) -> FaultEffect {
+        let creates = !matches!(mode, OpenMode::Read | OpenMode::ReadWrite);
+        let needs_room = creates && self.tree.find(path).is_none();
+        self.decide_if(Operation::Open, path, |fault| needs_room || fault.errno != NO_SPACE)
+    }
+
     /// Determines the effect of the faults on an operation, and counts the operation.
     fn decide(&mut self, operation: Operation, path: &Path) -> FaultEffect {
+        self.decide_if(operation, path, |_| true)
+    }
+
+    fn decide_if(
+        &mut self,
+        operation: Operation,
+        path: &Path,
+        applies: impl Fn(&Fault) -> bool,
+    ) -> FaultEffect {
         if self.faults_hit.power_cut {
             return FaultEffect::Fail(power_cut(), 0);
         }
@@ -348,24 +364,32 @@ impl World {
                 }
             }
         }
-        match self.injected(operation, path) {
+        match self.injected(operation, path, applies) {
             Some((error, bytes_written)) => FaultEffect::Fail(error, bytes_written),
             None => FaultEffect::Proceed,
         }
     }
 
     /// Returns the error of an injected fault that makes this operation fail, and the number of bytes that are written.
-    fn injected(&mut self, operation: Operation, path: &Path) -> Option<(io::Error, usize)> {
+    fn injected(
+        &mut self,
+        operation: Operation,
+        path: &Path,
+        applies: impl Fn(&Fault) -> bool,
+    ) -> Option<(io::Error, usize)> {
         for fault in &mut self.faults.failing {
             let here = path.to_string_lossy().contains(&fault.path_contains);
-            if fault.operation != operation || !here {
+            if fault.operation != operation || !here || !applies(fault) {
                 continue;
             }
             if fault.skip_count > 0 {
                 fault.skip_count -= 1;
             } else if fault.fail_count > 0 {
                 fault.fail_count -= 1;
-                self.faults_hit.failure = true;
+                match fault.errno {
+                    NO_SPACE => self.faults_hit.no_room = true,
+                    _ => self.faults_hit.failure = true,
+                }
                 let error = io::Error::from_raw_os_error(fault.errno);
                 return Some((error, fault.bytes_written));
             }
@@ -396,7 +420,7 @@ impl World {
 impl Disk for FaultyDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let mut world = self.world.lock();
-        let is_last = match world.decide(Operation::Open, path) {
+        let is_last = match world.decide_open(path, mode) {
             FaultEffect::Proceed => false,
             FaultEffect::LastOne => true,
             FaultEffect::Fail(error, _) => return Err(error),
@@ -437,7 +461,7 @@ impl Disk for FaultyDisk {
 
     fn read_dir(&self, path: &Path) -> io::Result<Vec<OsString>> {
         let mut world = self.world.lock();
-        match world.injected(Operation::List, path) {
+        match world.injected(Operation::List, path, |_| true) {
             Some((error, _)) => Err(error),
             None => world.tree.names(path),
         }
