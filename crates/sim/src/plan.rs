@@ -69,11 +69,13 @@ pub enum Kind {
     WallClock,
     /// The leader's snapshot message names a different index than its image has, as can happen with etcd leaders.
     OtherIndex,
+    /// A process is killed between two disk operations.
+    KillInAStep,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::Kill,
         Self::PowerCut,
         Self::PowerCutInAStep,
@@ -110,11 +112,12 @@ impl Kind {
         Self::FullAtSnapshot,
         Self::WallClock,
         Self::OtherIndex,
+        Self::KillInAStep,
     ];
 
     /// Kinds that were added after the other kinds. They are drawn from a separate generator, so that adding them did
     /// not change the rest of a seed's plan.
-    const ADDED_LATER: [Self; 8] = [
+    const ADDED_LATER: [Self; 9] = [
         Self::HostHang,
         Self::Refusal,
         Self::BackendFull,
@@ -123,6 +126,7 @@ impl Kind {
         Self::FullAtSnapshot,
         Self::WallClock,
         Self::OtherIndex,
+        Self::KillInAStep,
     ];
 
     /// Returns the kind with this name.

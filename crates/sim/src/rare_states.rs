@@ -33,6 +33,7 @@ pub const RARE_STATES: &[&str] = &[
     "a membership change is refused by the log",
     "a membership change that had to wait is refused",
     "a one-member cluster acknowledges a write",
+    "a process is killed between two disk operations",
     "a process is started twice",
     "a process is suspended for longer than a lease",
     "a read of a compacted revision is refused",

@@ -126,7 +126,7 @@ impl Theme {
             Self::Leases => &[Kind::HostHang, Kind::Refusal, Kind::Suspension],
             Self::Messages => &[Kind::Reset],
             Self::Snapshots => &[Kind::FullAtSnapshot, Kind::OtherIndex],
-            Self::Crashes => &[Kind::WallClock, Kind::OtherIndex],
+            Self::Crashes => &[Kind::WallClock, Kind::OtherIndex, Kind::KillInAStep],
             Self::Anything
             | Self::Elections
             | Self::Membership

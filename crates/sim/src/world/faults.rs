@@ -6,14 +6,15 @@ use quorate_storage::disk::{Fault, Faults, FaultsHit, IO_ERROR, NO_SPACE, Operat
 use super::hosts::{Down, Host, StalledUntil};
 use super::{Event, World};
 use crate::clock::{MILLI, Micros, SECOND};
-use crate::plan::Kind;
+use crate::plan::{Kind, Theme};
 
 /// Kinds that are injected from time to time. All other kinds last for the whole run, accompany other events, or are
 /// actions of the operator or of clients.
-const INJECTED: [Kind; 17] = [
+const INJECTED: [Kind; 18] = [
     Kind::Kill,
     Kind::PowerCut,
     Kind::PowerCutInAStep,
+    Kind::KillInAStep,
     Kind::DiskFailure,
     Kind::DiskFull,
     Kind::BackendFull,
@@ -82,6 +83,10 @@ impl World {
             Kind::PowerCutInAStep => {
                 let after = Some(self.rng.below(40));
                 self.add_faults(at, |faults| faults.power_cut_after = after);
+            }
+            Kind::KillInAStep => {
+                let after = Some(self.rng.below(40));
+                self.add_faults(at, |faults| faults.kill_after = after);
             }
             Kind::DiskFailure => self.fail_disk(at),
             Kind::DiskFull => {
@@ -233,10 +238,21 @@ impl World {
         disk.set_faults(faults);
     }
 
-    /// Draws the number of disk operations after which the power fails while a process starts, or `None` if the power
-    /// does not fail.
-    pub(super) fn draw_power_cut(&mut self, one_in: u64) -> Option<u64> {
-        let has = self.plan.has(Kind::PowerCutInAStep) && !self.faults_ended();
+    /// Cuts the power or kills the process while it starts, in some runs. The next process then finds files that this
+    /// process did not remove, and names that it did not sync.
+    pub(super) fn interrupt_start(&mut self, at: usize) {
+        let power_cut_after = self.draw_fault_at_start(Kind::PowerCutInAStep);
+        let kill_after = self.draw_fault_at_start(Kind::KillInAStep);
+        self.add_faults(at, |faults| {
+            (faults.power_cut_after, faults.kill_after) = (power_cut_after, kill_after);
+        });
+    }
+
+    /// Draws the number of disk operations after which a fault of this kind occurs while a process starts, or `None` if
+    /// it does not occur.
+    fn draw_fault_at_start(&mut self, kind: Kind) -> Option<u64> {
+        let one_in = if self.plan.theme == Theme::Crashes { 3 } else { 20 };
+        let has = self.plan.has(kind) && !self.faults_ended();
         (has && self.one_in(one_in)).then(|| self.rng.below(30))
     }
 

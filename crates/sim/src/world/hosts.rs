@@ -12,7 +12,7 @@ use super::{Event, World};
 use crate::clock::{LocalClock, MILLI, Micros, SECOND};
 use crate::member::boot::{self, Flags, FoundLog, OtherMembers, boot};
 use crate::member::{Booted, Failure, Fatal, Out, Process, Promised, Refused, Reply, TURNS, Turn};
-use crate::plan::{Kind, Plan, Theme};
+use crate::plan::{Kind, Plan};
 use quorate_seeded_random::SplitMix64;
 
 /// The maximum length of a commit interval.
@@ -183,13 +183,12 @@ impl World {
         }
         let (flags, disk) = (self.hosts[at].flags.clone(), self.hosts[at].disk.clone());
         let numbers = (self.rng.next_u64(), self.wall_clock());
-        // The power may fail while the process starts. The next process then finds files that this process did not
-        // remove.
-        let one_in = if self.plan.theme == Theme::Crashes { 3 } else { 20 };
-        disk.set_faults(Faults { power_cut_after: self.draw_power_cut(one_in), ..disk.faults() });
+        self.interrupt_start(at);
         let booted = boot(&disk, &flags, &ReachableMembers { world: self, requester: at }, numbers);
         let hit = disk.take_faults_hit();
         let (booted, found) = match booted {
+            // The process ignored the result of the operation at which it ended.
+            Ok(_) if hit.power_cut || hit.killed => return self.end_process(at, hit),
             Ok(booted) => booted,
             Err(refused) => return self.note_refusal(at, &refused, hit),
         };
@@ -287,7 +286,7 @@ impl World {
     fn note_refusal(&mut self, at: usize, refused: &Refused, hit: FaultsHit) {
         self.log(|| format!("h{at} refuses to start: {refused}"));
         self.trace.add(at as u64);
-        if hit.power_cut || hit.failure || hit.no_room {
+        if hit != FaultsHit::default() {
             return self.end_process(at, hit);
         }
         self.hosts[at].disk.end_process();
@@ -398,8 +397,8 @@ impl World {
             }
             return self.end_process(at, hit);
         }
-        if hit.power_cut {
-            // The power failed during an operation whose result the process ignores, so the turn itself has succeeded.
+        if hit.power_cut || hit.killed {
+            // The process ignored the result of the operation at which it ended, so the turn itself has succeeded.
             return self.end_process(at, hit);
         }
         self.schedule(at);
@@ -527,6 +526,9 @@ impl World {
         host.down = Down::Ended;
         if hit.power_cut {
             self.rare_states.note("the power fails during a step");
+        }
+        if hit.killed {
+            self.rare_states.note("a process is killed between two disk operations");
         }
         if hit.failure {
             self.rare_states.note("the disk fails during a step");

@@ -21,8 +21,9 @@
 //!
 //! # Other faults
 //!
-//! The power can be cut at the n-th operation, which may or may not reach the medium ([`Faults`]). Operations of a
-//! given kind can fail ([`Fault`]), space can be limited, and a bit can flip ([`FaultyDisk::rot`]).
+//! The power can be cut at the n-th operation, which may or may not reach the medium ([`Faults`]). The process can be
+//! killed before the n-th operation. Operations of a given kind can fail ([`Fault`]), space can be limited, and a bit can
+//! flip ([`FaultyDisk::rot`]).
 //!
 //! # Not here
 //!
@@ -123,6 +124,9 @@ pub struct Faults {
     /// The number of operations, not counting reads, that complete before the power is cut at the next one, or `None`
     /// if the power is not cut.
     pub power_cut_after: Option<u64>,
+    /// The number of operations, not counting reads, that complete before the process is killed, or `None` if the
+    /// process is not killed. All later operations fail without effect until [`FaultyDisk::end_process`].
+    pub kill_after: Option<u64>,
     /// The number of bytes by which all files together may grow, or `None` if their growth is not
     /// limited.
     pub room: Option<u64>,
@@ -136,6 +140,8 @@ pub struct Faults {
 pub struct FaultsHit {
     /// Whether the power was cut.
     pub power_cut: bool,
+    /// Whether the process was killed.
+    pub killed: bool,
     /// Whether an operation failed, other than for lack of room.
     pub failure: bool,
     /// Whether a file could not grow or a name could not be added because the disk was full.
@@ -328,6 +334,7 @@ impl World {
     fn end_process(&mut self) {
         self.process += 1;
         self.faults.power_cut_after = None;
+        self.faults.kill_after = None;
         self.faults.failing.clear();
     }
 
@@ -349,11 +356,20 @@ impl World {
         path: &Path,
         applies: impl Fn(&Fault) -> bool,
     ) -> FaultEffect {
-        if self.faults_hit.power_cut {
+        if self.faults_hit.power_cut || self.faults_hit.killed {
             return FaultEffect::Fail(power_cut(), 0);
         }
         if operation != Operation::Read {
             self.operation_count += 1;
+            if let Some(left) = &mut self.faults.kill_after {
+                match left.checked_sub(1) {
+                    Some(rest) => *left = rest,
+                    None => {
+                        self.faults_hit.killed = true;
+                        return FaultEffect::Fail(power_cut(), 0);
+                    }
+                }
+            }
             if let Some(left) = &mut self.faults.power_cut_after {
                 match left.checked_sub(1) {
                     Some(rest) => *left = rest,
@@ -534,6 +550,7 @@ impl FaultyFile {
             return Err(power_cut());
         }
         let effect = world.decide(Operation::Sync, &self.path);
+        let was_called = !world.faults_hit.killed;
         let file = world.tree.file_mut(self.node)?;
         match effect {
             FaultEffect::Proceed => {
@@ -541,7 +558,9 @@ impl FaultyFile {
                 Ok(())
             }
             FaultEffect::Fail(error, _) => {
-                file.doom();
+                if was_called {
+                    file.doom();
+                }
                 Err(error)
             }
             FaultEffect::LastOne => Err(power_cut()),

@@ -93,6 +93,25 @@ fn no_operation_succeeds_after_a_power_cut() {
 }
 
 #[test]
+fn the_changes_of_a_killed_process_are_kept_until_a_power_cut() {
+    let (disk, path) = disk();
+    let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
+    disk.sync_dir(root()).unwrap();
+    disk.set_faults(Faults { kill_after: Some(2), ..Faults::default() });
+    file.write_all_at(b"a", 0).unwrap();
+    let renamed = root().join("g");
+    disk.rename(&path, &renamed).unwrap();
+    assert!(file.sync_data().is_err() && disk.sync_dir(root()).is_err());
+    assert!(disk.take_faults_hit().killed);
+    disk.end_process();
+    // The next process can still sync the bytes, because no sync of them has failed.
+    let file = disk.open(&renamed, OpenMode::ReadWrite).unwrap();
+    file.sync_data().unwrap();
+    disk.cut_power(Surviving::None, &mut SplitMix64::new(1));
+    assert_eq!(read(&disk, &path).unwrap(), b"a", "the rename was not synced");
+}
+
+#[test]
 fn a_full_disk_refuses_writes_until_space_is_freed() {
     let (disk, path) = disk();
     let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
