@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::disk::{Disk, OpenMode};
+use crate::disk::{Disk, OpenMode, create_dir_durably};
 use crate::wal;
 
 /// Permission bits of new directories. Existing directories should have the same bits.
@@ -152,6 +152,10 @@ impl DataDir {
         if self.is_initialised(disk)? {
             touch(&self.wal)
                 .map_err(|source| DataDirError::Wal { path: self.wal.clone(), source })?;
+        } else {
+            // An earlier process may have been killed before it synced the name of the last directory.
+            create_dir_durably(disk, &snap, DIR_MODE)
+                .map_err(|source| DataDirError::Snap { path: snap, source })?;
         }
         Ok(warnings)
     }
@@ -179,25 +183,11 @@ fn check_dir(disk: &dyn Disk, dir: &Path, odd: &mut Vec<(PathBuf, u32)>) -> io::
     match disk.metadata(dir)? {
         Some(facts) if facts.mode & 0o777 != DIR_MODE => odd.push((dir.to_path_buf(), facts.mode)),
         Some(_) => {}
-        None => create_durably(disk, dir)?,
+        None => create_dir_durably(disk, dir, DIR_MODE)?,
     }
     let probe = dir.join(".touch");
     disk.open(&probe, OpenMode::Truncate(0o600))?;
     disk.remove_file(&probe)
-}
-
-/// Creates a directory and its missing parents, and syncs every directory that has a new entry.
-fn create_durably(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
-    let mut parents = Vec::new();
-    for parent in dir.ancestors().skip(1) {
-        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        parents.push(parent);
-        if disk.metadata(parent)?.is_some() {
-            break;
-        }
-    }
-    disk.create_dir_all(dir, DIR_MODE)?;
-    parents.iter().try_for_each(|parent| disk.sync_dir(parent))
 }
 
 #[cfg(test)]
@@ -206,7 +196,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::disk::{Fault, FaultyDisk, Operation, RealDisk};
+    use crate::disk::{Fault, Faults, FaultyDisk, Operation, RealDisk};
 
     #[test]
     fn a_missing_data_directory_is_created_durably() {
@@ -222,6 +212,27 @@ mod tests {
         assert_eq!((mode(place.root()), mode(&place.snap())), (0o700, 0o700));
         assert_eq!(place.backend(), place.member().join("snap/db"));
         assert_eq!(disk.read_dir(&place.snap()).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn directories_left_by_a_killed_process_are_durable_once_they_are_prepared_again() {
+        for kill_after in 0.. {
+            let root = tempfile::tempdir().unwrap();
+            let disk = FaultyDisk::new(root.path()).unwrap();
+            let place = DataDir::new(&root.path().join("a/default.etcd"), None);
+            disk.set_faults(Faults { kill_after: Some(kill_after), ..Faults::default() });
+            let is_killed = place.prepare(&disk).is_err();
+            assert_eq!(disk.take_faults_hit().killed, is_killed);
+            disk.end_process();
+            place.prepare(&disk).unwrap();
+            let image = tempfile::tempdir().unwrap();
+            disk.crash(0, image.path()).unwrap();
+            let snap = image.path().join("a/default.etcd/member/snap");
+            assert!(snap.is_dir(), "killed after {kill_after} operations");
+            if !is_killed {
+                break;
+            }
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@
 //! The content of the files, and the timing of syncs (`wal`, `snap`, `bolt`).
 
 mod change;
+mod durable_dir;
 mod faulty;
 mod mapping;
 mod open_file;
@@ -33,6 +34,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+pub(crate) use durable_dir::{create_dir_durably, parent};
 pub use faulty::{Fault, Faults, FaultsHit, FaultyDisk, IO_ERROR, NO_SPACE, Operation, Surviving};
 pub use mapping::Mapping;
 pub use real::RealDisk;

@@ -14,7 +14,7 @@ use super::record::{HardState, RecordEncoder, SnapshotMark};
 use super::segment::{Segment, SegmentName, list, lock, select};
 use super::tail::Tail;
 use super::{FILE_MODE, Options, Wal};
-use crate::disk::{Disk, DiskFile, OpenMode, is_no_room, try_allocate};
+use crate::disk::{Disk, DiskFile, OpenMode, create_dir_durably, is_no_room, parent, try_allocate};
 use crate::size::in_memory;
 use crate::sync_failure;
 
@@ -178,6 +178,7 @@ fn building(dir: &Path) -> PathBuf {
 }
 
 fn create_first(disk: &dyn Disk, dir: &Path) -> Result<Segment, WalError> {
+    create_dir_durably(disk, parent(dir), DIR_MODE).map_err(WalError::io("create", parent(dir)))?;
     disk.remove_dir_all(dir).map_err(WalError::io("remove", dir))?;
     disk.create_dir_all(dir, DIR_MODE).map_err(WalError::io("create", dir))?;
     let name = SegmentName { sequence: 0, index: 0 };
@@ -344,8 +345,4 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     PathBuf::from(name)
-}
-
-fn parent(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

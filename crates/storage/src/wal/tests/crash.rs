@@ -427,6 +427,17 @@ fn a_full_segment_stays_in_use_if_there_is_no_disk_space_for_the_next_one() {
 }
 
 #[test]
+fn the_missing_parents_of_a_new_log_are_durable() {
+    let root = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new(root.path()).unwrap();
+    let dir = root.path().join("a/b/wal");
+    Wal::create(Arc::new(disk.clone()), &dir, metadata(), small_options()).unwrap();
+    let image = tempfile::tempdir().unwrap();
+    disk.crash(0, image.path()).unwrap();
+    assert!(exists(&RealDisk, &image.path().join("a/b/wal")).unwrap());
+}
+
+#[test]
 fn a_torn_end_is_cut_off_even_without_disk_space_for_a_backup() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
