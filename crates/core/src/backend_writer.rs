@@ -19,7 +19,7 @@
 //! # Bound
 //!
 //! The writer holds only the steps of accepted orders. The driver passes it no order while steps are pending, so the
-//! driver's bounded queue of orders also bounds the pending work.
+//! driver's queue of at most [`ORDERS_QUEUED_MAX`] orders also bounds the pending work.
 
 mod reclaim;
 
@@ -38,6 +38,12 @@ use quorate_storage::wal::SnapshotMark;
 use self::reclaim::Reclaiming;
 use crate::image::{self, InstallError};
 use crate::snapshot::{self, SnapshotOrder};
+
+/// Maximum number of batches that wait for the writer.
+pub const ORDERS_QUEUED_MAX: usize = 2;
+
+/// The interval between attempts to write a batch while the disk has no space.
+pub const ROOM_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An order to the writer. `T` identifies a caller that waits for a completion, and `R` a caller that waits for a
 /// defragmentation.

@@ -60,7 +60,8 @@ mod state_machine;
 
 pub use applied_waits::AppliedWaits;
 pub use backend_writer::{
-    BackendError, BackendWriter, CompactionEnd, Defragmented, Order, Report, Then,
+    BackendError, BackendWriter, CompactionEnd, Defragmented, ORDERS_QUEUED_MAX, Order,
+    ROOM_RETRY_INTERVAL, Report, Then,
 };
 pub use consensus::{Consensus, WaitingReads};
 pub use image::InstallError;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use quorate_api::deep_txn;
 use quorate_core::bootstrap::Identity;
 use quorate_core::start::storage_version;
-use quorate_core::{BackendWriter, Log, Pace, StateMachine};
+use quorate_core::{BackendWriter, Log, ORDERS_QUEUED_MAX, Pace, StateMachine};
 use quorate_node::Node;
 use quorate_peer::Peers;
 use quorate_raft::{LogIndex, Term};
@@ -24,8 +24,7 @@ use crate::handles::{Handles, Parts};
 use crate::threads::accepted_compactions::AcceptedCompactions;
 use crate::threads::applier::{self, Applier, SharedApplier};
 use crate::threads::channels::{
-    ApplierHandle, Done, DriverHandle, DriverInputs, Input, Job, ORDERS_QUEUED_MAX, Order,
-    SnapshotNotice,
+    ApplierHandle, Done, DriverHandle, DriverInputs, Input, Job, Order, SnapshotNotice,
 };
 use crate::threads::clock::Clock;
 use crate::threads::committer::Committer;

@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 
 use quorate_core::incoming::Depot;
 use quorate_core::{
-    AppliedWaits, BackendWriter, Consensus, Job, LeaseCare, Log, Next, Now, Order, Purger,
-    StateMachine, Ticks,
+    AppliedWaits, BackendWriter, Consensus, Job, LeaseCare, Log, Next, Now, ORDERS_QUEUED_MAX,
+    Order, Purger, ROOM_RETRY_INTERVAL, StateMachine, Ticks,
 };
 use quorate_node::{Effect, Event, Leadership, LogFault, ProposalFailure};
 use quorate_raft::{Entry, LogIndex, Message, MessageKind, Role, SnapshotOutcome, Term};
@@ -50,16 +50,10 @@ use self::outlet::Outputs;
 pub(crate) use self::requests::ROOT;
 pub use self::settings::Settings;
 pub use self::terms::{Dropped, LogEnds, Terms};
-use crate::clock::{LocalClock, Micros, SECOND};
+use crate::clock::{LocalClock, Micros};
 
 /// The operation whose completion is reported, or 0 if no client waits for the completion.
 pub(crate) type Completion = u64;
-
-/// The maximum number of batches that wait for the backend, as in production.
-const ORDERS_QUEUED_MAX: usize = 2;
-
-/// The time after which a batch that did not fit on the disk is retried, as in production.
-const ROOM_RETRY_EVERY: Micros = SECOND;
 
 /// The receiver of the outcome of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +204,7 @@ pub struct Process {
     install_index: LogIndex,
     installing_since: Micros,
     /// The time at which the backend retries a batch that did not fit on the disk.
-    room_retry_at: Micros,
+    room_retry_at: Instant,
     /// The commit index after the last turn of consensus.
     committed: LogIndex,
     /// The last published index that the process has reported.
@@ -294,7 +288,7 @@ impl Process {
             refuses_writes: false,
             install_index: LogIndex::ZERO,
             installing_since: 0,
-            room_retry_at: 0,
+            room_retry_at: started,
             applied_waits: AppliedWaits::default(),
             puts_without_room: BTreeSet::new(),
             waiting_requests: BTreeMap::new(),
@@ -414,7 +408,9 @@ impl Process {
             Turn::Machine if self.is_installing => due(self.is_installed),
             Turn::Machine if !self.jobs.is_empty() => Some(now),
             Turn::Machine => self.machine.wake_at().map(|at| self.clock.virtual_time(at, now)),
-            Turn::Backend if self.writer.lacks_space() => Some(self.room_retry_at.max(now)),
+            Turn::Backend if self.writer.lacks_space() => {
+                Some(self.clock.virtual_time(self.room_retry_at, now))
+            }
             Turn::Backend if !self.outputs.orders.is_empty() => Some(now),
             Turn::Backend => self.writer.reclaim_at().map(|at| self.clock.virtual_time(at, now)),
         }
@@ -709,7 +705,7 @@ impl Process {
             self.handle_report(report);
         }
         if self.writer.lacks_space() {
-            self.room_retry_at = self.now + ROOM_RETRY_EVERY;
+            self.room_retry_at = now + ROOM_RETRY_INTERVAL;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@
 //! # Bound
 //!
 //! The consensus core bounds the total size of the committed entries that wait for the applier. When
-//! [`crate::threads::channels::ORDERS_QUEUED_MAX`] batches wait for the backend thread, the open batch grows to its
+//! [`quorate_core::ORDERS_QUEUED_MAX`] batches wait for the backend thread, the open batch grows to its
 //! maximum size, and then the applier blocks.
 //!
 //! # Not here

@@ -44,9 +44,6 @@ impl SnapshotNotice {
     }
 }
 
-/// Maximum number of batches that wait for the backend thread.
-pub(crate) const ORDERS_QUEUED_MAX: usize = 2;
-
 /// An order for the backend thread.
 pub(crate) type Order = quorate_core::Order<Done<()>, Done<Defragmented>>;
 

@@ -3,7 +3,7 @@
 //!
 //! # Bound
 //!
-//! At most [`ORDERS_QUEUED_MAX`](crate::threads::channels::ORDERS_QUEUED_MAX) batches are queued. While the queue is
+//! At most [`ORDERS_QUEUED_MAX`](quorate_core::ORDERS_QUEUED_MAX) batches are queued. While the queue is
 //! full, for example while the disk has no space, the applier gathers changes in its open batch. Once this batch has
 //! reached its maximum size, the applier blocks.
 //!
@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use quorate_core::{BackendError, BackendWriter, CompactionEnd, Defragmented, Report, Then};
+use quorate_core::{
+    BackendError, BackendWriter, CompactionEnd, Defragmented, ROOM_RETRY_INTERVAL, Report, Then,
+};
 use quorate_storage::wal::SnapshotMark;
 
 use crate::threads::channels::{
@@ -27,9 +29,6 @@ use crate::threads::timed_disk::{FileTimes, Spent};
 use quorate_peer::{OutgoingSnapshot, Peers};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::{Histogram, Metrics};
-
-/// The interval between attempts to write a batch while the disk has no space.
-const ROOM_LOOKED_FOR: Duration = Duration::from_secs(1);
 
 type Writer = BackendWriter<Done<()>, Done<Defragmented>>;
 
@@ -88,7 +87,7 @@ impl Committer {
     /// Waits until it is time to try the batch again. Ends early if the member stops or a leader's snapshot replaces
     /// the batch.
     fn await_room(&mut self) -> Result<(), BackendError> {
-        match self.ending.recv_timeout(ROOM_LOOKED_FOR) {
+        match self.ending.recv_timeout(ROOM_RETRY_INTERVAL) {
             Err(RecvTimeoutError::Timeout) => self.supersede(),
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
                 log::warn!(

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use quorate_api::etcdserverpb::InternalRaftRequest;
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_core::request::no_space_alarm;
-use quorate_core::{Begun, LeadershipState, Order, Outlet, Output, Pending};
+use quorate_core::{Begun, LeadershipState, ORDERS_QUEUED_MAX, Order, Outlet, Output, Pending};
 use quorate_node::Event;
 use quorate_raft::{Entry, LogIndex, Term};
 use quorate_state::alarm::Cause;
@@ -15,7 +15,7 @@ use quorate_state::apply::{Refusal, Request, Response};
 use quorate_state::members::{Members, MembershipRefusal};
 
 use super::input::Input;
-use super::{Completion, ORDERS_QUEUED_MAX, Waiter};
+use super::{Completion, Waiter};
 
 /// The outcome of a request in the log.
 #[derive(Debug)]
