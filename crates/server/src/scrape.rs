@@ -1,4 +1,5 @@
-//! Metrics that are read from the member at each scrape: the store, the watchers, and the use of the member's limits.
+//! Metrics that are read from the member at each scrape: the store, the watchers, the applied members, alarms and
+//! versions, and the use of the member's limits.
 //!
 //! # Not here
 //!
@@ -6,11 +7,12 @@
 
 use std::sync::Arc;
 
+use quorate_api::etcdserverpb::AlarmType;
 use quorate_member::Handles;
 use quorate_net::descriptors::Budget;
-use quorate_requests::PasswordsLoad;
 use quorate_requests::accounts::Accounts;
 use quorate_requests::admission::Admission;
+use quorate_requests::{PasswordsLoad, ServerInfo};
 use quorate_state::watch::HubStats;
 use quorate_telemetry::metrics::{Metrics, StateSample};
 
@@ -27,6 +29,9 @@ pub(crate) fn register_callbacks(
         let (Some(handles), Some(accounts)) = (handles.upgrade(), accounts.upgrade()) else {
             return StateSample::default();
         };
+        show_facts(&handles.info);
+        let applied = handles.info.member_status().applied();
+        handles.info.metrics().server.proposals_applied.set_unsigned(applied.get());
         let (view, stats) = (handles.reader.view(), handles.reader.backend().stats());
         let watches = handles.reader.hub().stats();
         let (admission, proposals) = (handles.reader.admission(), handles.proposer.load());
@@ -53,6 +58,22 @@ pub(crate) fn register_callbacks(
             ..sample_of_limits(admission, &passwords, &watches, &budget)
         }
     });
+}
+
+/// Updates the metrics about the applied members, alarms and versions.
+pub(crate) fn show_facts(info: &ServerInfo) {
+    let (facts, metrics) = (info.facts(), &info.metrics().server);
+    metrics.is_learner.set(i64::from(info.is_learner()));
+    let version = facts.versions.cluster();
+    let version = version.map(|version| format!("{}.{}", version.major, version.minor));
+    let current: Vec<[&str; 1]> = version.iter().map(|version| [version.as_str()]).collect();
+    metrics.cluster_version.set_only(&current);
+    let alarms = facts.alarms.of_kind(AlarmType::None as i32);
+    let alarms: Vec<(AlarmType, String)> =
+        alarms.map(|alarm| (alarm.to_message().alarm(), format!("{:x}", alarm.member.0))).collect();
+    let active: Vec<[&str; 2]> =
+        alarms.iter().map(|(kind, member)| [kind.as_str_name(), member.as_str()]).collect();
+    metrics.alarm_active.set_only(&active);
 }
 
 /// Returns the use of the limits that do not depend on the data store. All other fields are zero.

@@ -159,9 +159,6 @@ pub(crate) fn run(
     if let Some(ended) = early_end {
         return Ok(stop_member(ended, config, &control, None, core));
     }
-    // The member has applied its own membership by now. The metric is set here, so that it is correct before the next
-    // periodic check for a leader.
-    housekeeping::show_learner(&handles);
     log::info!("ready to serve client requests");
     let observers = observing.observers();
     let (served, services) = ((&core.services, &core.runtimes), (&metrics, observers, console));

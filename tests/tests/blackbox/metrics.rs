@@ -27,8 +27,14 @@ on_quorate! {
     the_time_that_proposals_wait_before_consensus_is_measured,
 }
 
+on_both_servers! {
+    alone:
+    the_cluster_version_is_reported_after_a_restart,
+}
+
 on_quorate! {
     alone:
+    alarms_are_reported_until_they_are_disarmed,
     only_valid_client_versions_become_metric_labels,
 }
 
@@ -259,6 +265,42 @@ async fn alarms_are_counted_by_kind_and_member(kind: Kind) {
     order(0, 0).await;
     order(2, 2).await;
     assert_eq!((of("NOSPACE"), of("CORRUPT")), (Some(2.0), Some(0.0)));
+}
+
+async fn alarms_are_reported_until_they_are_disarmed(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    let client = server.client();
+    let order = async |action, alarm| {
+        let request = pb::AlarmRequest { action, member_id: 0xab, alarm };
+        client.alarm(request).await.unwrap();
+    };
+    let of = |server: &Server, kind: &str| {
+        let labels = format!("{{alarm_type=\"{kind}\",server_id=\"ab\"}}");
+        server.metric(&format!("quorate_alarm_active{labels}"))
+    };
+    assert_eq!(of(&server, "NOSPACE"), None);
+    order(1, 1).await;
+    order(1, 1).await;
+    assert_eq!(of(&server, "NOSPACE"), Some(1.0), "repeated alarms count once");
+    order(2, 1).await;
+    order(1, 2).await;
+    assert_eq!((of(&server, "NOSPACE"), of(&server, "CORRUPT")), (Some(0.0), Some(1.0)));
+    server.stop().await;
+    server.start_again().await;
+    assert_eq!(of(&server, "CORRUPT"), Some(1.0), "the alarm is still active after a restart");
+}
+
+async fn the_cluster_version_is_reported_after_a_restart(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    let version = if server.is_3_7() { "3.7" } else { "3.5" };
+    let series = format!("etcd_cluster_version{{cluster_version=\"{version}\"}}");
+    eventually("the cluster version is set", async || {
+        (server.metric(&series) == Some(1.0)).then_some(())
+    })
+    .await;
+    server.stop().await;
+    server.start_again().await;
+    assert_eq!(server.metric(&series), Some(1.0));
 }
 
 async fn the_time_to_send_watch_responses_is_measured(kind: Kind) {

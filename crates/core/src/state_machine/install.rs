@@ -41,8 +41,7 @@ impl<T> StateMachine<T> {
         self.storage_version = storage_version(&self.backend);
         outlet.put(Output::StorageVersion { version: self.storage_version, is_written: false });
         let (index, term) = self.applied();
-        let cluster_version = self.state.versions().cluster();
-        outlet.put(Output::Installed { index, term, cluster_version });
+        outlet.put(Output::Installed { index, term });
         Ok(())
     }
 

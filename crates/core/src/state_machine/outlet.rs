@@ -137,8 +137,6 @@ pub enum Output<T> {
         index: LogIndex,
         /// The term of the last entry.
         term: Term,
-        /// The cluster version in the state.
-        cluster_version: Option<Version>,
     },
     /// Notify this caller, because the work that it waits for is already done.
     Complete(T),

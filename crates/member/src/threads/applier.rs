@@ -430,12 +430,8 @@ impl Outlet for Carrier {
                 drop(self.neighbours.committer.send(Order::Commit { batch, then }));
             }
             Output::Install { index } => self.order_install(index),
-            Output::Installed { index, term, cluster_version } => {
+            Output::Installed { index, term } => {
                 self.neighbours.peers.reconnect();
-                if let Some(version) = cluster_version {
-                    let version = format!("{}.{}", version.major, version.minor);
-                    self.neighbours.metrics.set_cluster_version(&version);
-                }
                 self.publish(index, term, true);
             }
             Output::Complete(completion) => completion(()),
@@ -463,7 +459,6 @@ impl Carrier {
     fn publish(&mut self, index: LogIndex, term: Term, wakes_driver: bool) {
         self.neighbours.member_status.set_applied(index, term, &mut self.completions);
         self.completions.send();
-        self.neighbours.metrics.server.proposals_applied.set_unsigned(index.get());
         if wakes_driver {
             self.neighbours.driver.report(Input::Wake);
         }
@@ -478,7 +473,6 @@ impl Carrier {
 
     fn log_cluster_version(&self, from: Option<Version>, to: Version) {
         let version = format!("{}.{}", to.major, to.minor);
-        self.neighbours.metrics.set_cluster_version(&version);
         match from {
             None => log::info!(
                 "set initial cluster version",

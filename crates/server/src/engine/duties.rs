@@ -23,7 +23,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::forward::PeerForward;
 use crate::expiry;
-use crate::scrape::sample_of_limits;
+use crate::scrape::{sample_of_limits, show_facts};
 
 /// Interval at which the metrics about the sequencer are updated.
 const ROLE_LOOK: Duration = Duration::from_millis(500);
@@ -178,6 +178,7 @@ pub(super) fn register_callbacks(
         info.metrics().server.proposals_committed.set(index);
         info.metrics().server.proposals_applied.set(index);
         show_role(&engine, info.metrics());
+        show_facts(&info);
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let bytes = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         StateSample {

@@ -155,7 +155,7 @@ impl Outlet for Outputs {
             Output::Install { index } => {
                 self.orders.push_back(Order::Install { index, completion: 0 });
             }
-            Output::Installed { index, term, .. } => {
+            Output::Installed { index, term } => {
                 self.was_installed = true;
                 self.publish(index, term);
                 self.inputs.push_back(Input::Applied);

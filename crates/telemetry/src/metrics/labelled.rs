@@ -12,6 +12,8 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+use super::primitive::Gauge;
+
 /// The maximum number of combinations of label values in a metric family.
 const SERIES_COUNT_MAX: usize = 1_000;
 
@@ -84,11 +86,6 @@ impl<M> Labelled<M> {
         }
     }
 
-    /// Visits all series.
-    pub fn for_each(&self, mut visit: impl FnMut(&M)) {
-        self.iter().for_each(|series| visit(&series.metric));
-    }
-
     /// Returns all series with their label values, sorted by these values.
     pub(super) fn sorted(&self) -> Vec<(&[String], &M)> {
         let mut all: Vec<(&[String], &M)> =
@@ -108,6 +105,20 @@ impl<M> Labelled<M> {
 
     fn iter(&self) -> impl Iterator<Item = &Series<M>> {
         std::iter::successors(self.first.get(), |series| series.next.get()).map(|series| &**series)
+    }
+}
+
+impl Labelled<Gauge> {
+    /// Sets the series with these combinations of label values to 1, and all other series to 0. Each series is set once,
+    /// so that a concurrent scrape never reads 0 from a series that stays 1.
+    pub fn set_only<const N: usize>(&self, current: &[[&str; N]]) {
+        for series in self.iter() {
+            let is_current = current.iter().any(|values| series.values.iter().eq(values));
+            series.metric.set(i64::from(is_current));
+        }
+        for values in current {
+            self.with(values).set(1);
+        }
     }
 }
 

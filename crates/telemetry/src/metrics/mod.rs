@@ -151,13 +151,6 @@ impl Metrics {
         );
     }
 
-    /// Sets the cluster version, such as `3.7`. The series of this version becomes 1, and the series of other
-    /// versions become 0.
-    pub fn set_cluster_version(&self, version: &str) {
-        self.server.cluster_version.for_each(|series| series.set(0));
-        self.server.cluster_version.with(&[version]).set(1);
-    }
-
     /// Sets whether a feature is enabled. `stage` is the feature's stage.
     pub fn set_feature(&self, name: &str, stage: &str, is_enabled: bool) {
         self.server.feature_enabled.with(&[name, stage]).set(i64::from(is_enabled));

@@ -162,7 +162,11 @@ group! {
             "Health checks, by result.";
         alarms: Labelled<Gauge> = Labelled::new(&["alarm_type", "server_id"]),
             "etcd_debugging_server_alarms",
-            "Number of activated alarms minus number of deactivated alarms.";
+            "Activations minus deactivations of an alarm since this member started. Only quorate_alarm_active shows \
+             whether the alarm is active.";
+        alarm_active: Labelled<Gauge> = Labelled::new(&["alarm_type", "server_id"]),
+            "quorate_alarm_active",
+            "1 if an alarm is active, 0 if the alarm has been deactivated.";
         watch_send: Histogram = from_a_milli(),
             "etcd_debugging_server_watch_send_loop_watch_stream_duration_seconds",
             "Duration of sending a batch of events.";

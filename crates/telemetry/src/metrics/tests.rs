@@ -198,10 +198,10 @@ fn labelled_families_appear_with_their_first_series() {
 }
 
 #[test]
-fn the_cluster_version_metric_is_1_only_for_the_current_version() {
+fn only_the_current_series_of_a_family_are_1() {
     let metrics = metrics(MetricsLevel::Basic);
-    metrics.set_cluster_version("3.6");
-    metrics.set_cluster_version("3.7");
+    metrics.server.cluster_version.set_only(&[["3.6"]]);
+    metrics.server.cluster_version.set_only(&[["3.7"]]);
     assert_eq!(
         family(&metrics.render(), "etcd_cluster_version"),
         [
