@@ -26,6 +26,8 @@ pub(crate) enum BindError {
 /// All listeners. They are bound before anything else, so that a port that is already in use is reported first.
 pub(crate) struct Listeners {
     pub(crate) peer: Vec<Listener>,
+    /// The listeners for probes and scrapers.
+    pub(crate) metrics: Vec<Listener>,
     pub(crate) for_clients: ClientListeners,
 }
 
@@ -33,7 +35,6 @@ pub(crate) struct Listeners {
 pub(crate) struct ClientListeners {
     pub(crate) client: Vec<Listener>,
     pub(crate) client_http: Vec<Listener>,
-    pub(crate) metrics: Vec<Listener>,
     pub(crate) console: Vec<Listener>,
 }
 
@@ -49,6 +50,7 @@ impl Listeners {
         }
         Ok(Self {
             peer: bind_all(&config.listen_peer_urls, reuse, security.peer.as_ref())?,
+            metrics: bind_all(&config.listen_metrics_urls, reuse, security.metrics.as_ref())?,
             for_clients: ClientListeners {
                 client: bind_all(&config.listen_client_urls, reuse, security.client.as_ref())?,
                 client_http: bind_all(
@@ -56,7 +58,6 @@ impl Listeners {
                     reuse,
                     security.client.as_ref(),
                 )?,
-                metrics: bind_all(&config.listen_metrics_urls, reuse, security.metrics.as_ref())?,
                 console: bind_console(
                     &config.listen_console_urls,
                     reuse,

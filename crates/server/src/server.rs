@@ -1,9 +1,9 @@
 //! The life of a member from start to stop.
 //!
-//! The member starts from the bottom up: files, core threads, connection runtimes, background duties. Clients are
-//! served only after the member has published its name to the cluster. The member stops in the reverse order, and each
-//! thread passes on its remaining work before it ends: streams end, requests finish, the last hard state is written,
-//! and the last batch is committed. The supervisor decides when to stop.
+//! The member starts from the bottom up: files, core threads, connection runtimes, the listeners for peers and for
+//! metrics, background duties. Clients are served only after the member has published its name to the cluster. The
+//! member stops in the reverse order, and each thread passes on its remaining work before it ends: streams end, requests
+//! finish, the last hard state is written, and the last batch is committed. The supervisor decides when to stop.
 //!
 //! # Not here
 //!
@@ -29,7 +29,7 @@ use crate::listeners::{BindError, Listeners};
 use crate::observing::{Observing, ObservingError};
 use crate::restored::Proof;
 use crate::security::{Security, SecurityError, warn_of_open_peers};
-use crate::serving::{Serving, serve_peers};
+use crate::serving::{Serving, endpoints, serve_metrics, serve_peers};
 use crate::supervisor::{Stop, Supervisor};
 use crate::watchdog::Watchdog;
 use crate::{bootstrap, console, damage, expiry, metrics, scrape, start_line, tokens};
@@ -133,8 +133,11 @@ pub(crate) fn run(
     supervisor.note_started(&handles, &metrics);
     scrape::register_callbacks(&metrics, (&handles, &core.services.accounts), &budget);
     // Peers are served first, because without them there is no leader that could accept this member's name.
-    let Listeners { peer, for_clients } = listeners;
+    let Listeners { peer, metrics: for_scrapers, for_clients } = listeners;
     let serving_peers = serve_peers(peer, config, &core, observing.auditor(), &budget.peers);
+    let served = (&core.services, &core.runtimes);
+    let endpoints = endpoints(config, &core.services, arguments);
+    let scraped = serve_metrics(for_scrapers, config, served, &endpoints, &budget.clients);
 
     let runtimes = core.runtimes.first().clone();
     for duty in duties(config, &core, retention, (watch, &metrics)) {
@@ -142,10 +145,7 @@ pub(crate) fn run(
     }
     let client_urls = config.advertise_client_urls.iter().map(ToString::to_string).collect();
     let published = runtimes.spawn(introduce(Arc::clone(&handles), client_urls, core.proof()));
-    let control = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(StartError::Thread)?;
+    let control = control_runtime()?;
     let faults = core.faults.clone();
     let early_end = control.block_on(async {
         tokio::select! {
@@ -157,12 +157,11 @@ pub(crate) fn run(
         }
     });
     if let Some(ended) = early_end {
-        return Ok(stop_member(ended, config, &control, None, core));
+        return Ok(stop_member(ended, config, &control, (None, scraped), core));
     }
     log::info!("ready to serve client requests");
-    let observers = observing.observers();
-    let (served, services) = ((&core.services, &core.runtimes), (&metrics, observers, console));
-    let serving = for_clients.serve(config, served, arguments, services, &budget.clients);
+    let services = (observing.observers(), console);
+    let serving = for_clients.serve(config, served, &endpoints, services, &budget.clients);
     supervisor.note_ready();
     let alive = supervisor.watchdog();
     let ended = control.block_on(async {
@@ -173,10 +172,16 @@ pub(crate) fn run(
             () = notify_watchdog(alive, &handles) => unreachable!("the watch never ends"),
         }
     });
-    let ended = stop_member(ended, config, &control, Some(serving), core);
+    let ended = stop_member(ended, config, &control, (Some(serving), scraped), core);
     drop(serving_peers);
     observing.finish();
     Ok(ended)
+}
+
+/// Creates the runtime that controls start and stop, on the calling thread.
+pub(crate) fn control_runtime() -> Result<tokio::runtime::Runtime, StartError> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().map_err(StartError::Thread)
 }
 
 /// Publishes this member's name and URLs to the cluster. Then checks the state of a newly restored member, and waits a
@@ -209,7 +214,7 @@ fn stop_member(
     ended: Ended,
     config: &Config,
     control: &tokio::runtime::Runtime,
-    serving: Option<Serving>,
+    (serving, scraped): (Option<Serving>, Serving),
     core: Core,
 ) -> Ended {
     match &ended {
@@ -240,6 +245,8 @@ fn stop_member(
         core.handles.streams.stop();
         control.block_on(serving.finish(config.request_timeout()));
     }
+    // Until here, probes and scrapers were served, as in etcd.
+    drop(scraped);
     if matches!(ended, Ended::Stopped(_) | Ended::Rebuild(_)) {
         control.block_on(core.handles.administrator.hand_over());
     }

@@ -19,7 +19,6 @@ use quorate_peer_port::{ImagePolicy, PeerService};
 use quorate_requests::ServerHandles;
 use quorate_telemetry::audit::Auditor;
 use quorate_telemetry::log;
-use quorate_telemetry::metrics::Metrics;
 use tokio::sync::{mpsc, watch};
 
 use crate::assembly::Core;
@@ -67,49 +66,69 @@ pub(crate) fn serve_peer_port(
     serving
 }
 
+/// Creates the HTTP endpoints of a server. The debug pages show `arguments`.
+pub(crate) fn endpoints(
+    config: &Config,
+    handles: &ServerHandles,
+    arguments: &[String],
+) -> Arc<Endpoints<MemberProbe>> {
+    let endpoints = Endpoints::new(
+        Arc::new(MemberProbe::new(handles)),
+        Arc::clone(handles.info.metrics()),
+        Access::new(config),
+        quorate_config::without_secrets(arguments),
+    );
+    if config.enable_pprof {
+        log::info!("pprof is enabled", "path" = "/debug/pprof");
+    }
+    Arc::new(if config.serves_profiles() { endpoints.with_profiles() } else { endpoints })
+}
+
+/// Starts to serve probes and scrapers on the metrics listeners. A server does so before it serves clients, so that its
+/// state can be observed while it waits for a quorum.
+pub(crate) fn serve_metrics(
+    listeners: Vec<Listener>,
+    config: &Config,
+    (handles, runtimes): (&ServerHandles, &Arc<Runtimes>),
+    endpoints: &Arc<Endpoints<MemberProbe>>,
+    permits: &Arc<ConnectionPermits>,
+) -> Serving {
+    let (serving, stopping, alive) = Serving::begin();
+    let service = HttpService::new(handles, Arc::clone(endpoints), Surface::Metrics);
+    let services = Services { grpc: None::<Router>, http: Some(service) };
+    let limits = connection_limits(config, ConnectionTimeouts::FOR_CLIENTS, permits);
+    for listener in listeners {
+        log::info!("serving metrics", "address" = listener.to_string());
+        listener.spawn(runtimes, services.clone(), &limits, &stopping, &alive);
+    }
+    serving
+}
+
 impl ClientListeners {
     /// Starts to serve clients on the client listeners.
     pub(crate) fn serve(
         self,
         config: &Config,
         (handles, runtimes): (&ServerHandles, &Arc<Runtimes>),
-        arguments: &[String],
-        (metrics, observers, console): (&Arc<Metrics>, Option<Observers>, Option<Console>),
+        endpoints: &Arc<Endpoints<MemberProbe>>,
+        (observers, console): (Option<Observers>, Option<Console>),
         permits: &Arc<ConnectionPermits>,
     ) -> Serving {
         let (serving, stopping, alive) = Serving::begin();
-        let endpoints = Endpoints::new(
-            Arc::new(MemberProbe::new(handles)),
-            Arc::clone(metrics),
-            Access::new(config),
-            quorate_config::without_secrets(arguments),
-        );
-        if config.enable_pprof {
-            log::info!("pprof is enabled", "path" = "/debug/pprof");
-        }
-        let endpoints =
-            Arc::new(if config.serves_profiles() { endpoints.with_profiles() } else { endpoints });
         let grpc = Router::new(handles, observers);
-        let http = |surface| {
-            let service = HttpService::new(handles, Arc::clone(&endpoints), surface);
-            match surface {
-                Surface::Client if config.enable_grpc_gateway => {
-                    service.with_gateway(handles, &grpc)
-                }
-                Surface::Client | Surface::Metrics => service,
-            }
-        };
+        let service = HttpService::new(handles, Arc::clone(endpoints), Surface::Client);
+        let http =
+            if config.enable_grpc_gateway { service.with_gateway(handles, &grpc) } else { service };
         let most = config.max_connections_per_address;
-        let refused = &metrics.server.connections_over_address_limit;
+        let refused = &handles.info.metrics().server.connections_over_address_limit;
         let per_address =
             (most > 0).then(|| Arc::new(AddressLimit::new(most, Arc::clone(refused))));
         let limits = connection_limits(config, ConnectionTimeouts::FOR_CLIENTS, permits);
         let limits = ConnectionLimits { per_address, ..limits };
         let both = Services {
-            grpc: Some(grpc.clone()),
-            http: config.serves_http_with_grpc().then(|| http(Surface::Client)),
+            grpc: Some(grpc),
+            http: config.serves_http_with_grpc().then(|| http.clone()),
         };
-        let http_only = |surface| Services { grpc: None::<Router>, http: Some(http(surface)) };
         for listener in self.client {
             log_listener(
                 &listener,
@@ -119,11 +138,7 @@ impl ClientListeners {
         }
         for listener in self.client_http {
             log_listener(&listener, "http");
-            let services = http_only(Surface::Client);
-            listener.spawn(runtimes, services, &limits, &stopping, &alive);
-        }
-        for listener in self.metrics {
-            let services = http_only(Surface::Metrics);
+            let services = Services { grpc: None::<Router>, http: Some(http.clone()) };
             listener.spawn(runtimes, services, &limits, &stopping, &alive);
         }
         for listener in self.console {
@@ -153,7 +168,7 @@ fn connection_limits(
     }
 }
 
-/// The running listeners for peers or for clients.
+/// The running listeners for peers, for clients, or for probes and scrapers.
 pub(crate) struct Serving {
     stop: watch::Sender<bool>,
     /// Closed when the last connection ends.

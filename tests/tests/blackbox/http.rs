@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    DEADLINE, Kind, Place, Server, eventually, eventually_ok, get_and_shut_down, on_both_servers,
-    on_quorate, request, request_with,
+    ClusterOptions, DEADLINE, Kind, Options, Place, Server, eventually, eventually_ok,
+    get, get_and_shut_down, on_both_servers, on_quorate, request, request_with, try_request_with,
 };
 
 on_both_servers! {
@@ -15,6 +15,11 @@ on_both_servers! {
     metrics_count_writes_and_applied_proposals,
     unknown_paths_return_404,
     a_client_that_has_closed_its_sending_side_is_answered,
+}
+
+on_both_servers! {
+    alone:
+    a_restarted_member_without_a_quorum_answers_probes_and_scrapers,
 }
 
 on_quorate! {
@@ -255,5 +260,34 @@ async fn the_log_level_changes_while_the_member_runs(kind: Kind) {
         .await;
     } else {
         assert_ne!(put(None, "{\"Level\":\"DEBUG\"}").status, 204);
+    }
+}
+
+async fn a_restarted_member_without_a_quorum_answers_probes_and_scrapers(kind: Kind) {
+    // This port is reserved for a server that never starts.
+    let metrics = Options::new(kind).prepare();
+    let flag = format!("--listen-metrics-urls=http://127.0.0.1:{}", metrics.port());
+    let options = ClusterOptions::new(kind, 3).member(0, |options| options.flag(flag));
+    let mut cluster = options.start().await;
+    for member in [1, 2, 0] {
+        cluster.stop(member).await;
+    }
+    cluster.server_mut(0).launch();
+    eventually("the member is alive", async || {
+        let answer = try_request_with(metrics.port(), "GET", "/livez", &[], b"").ok()?;
+        (answer.status == 200).then_some(())
+    })
+    .await;
+    let answer = get(metrics.port(), "/health");
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.text(), "{\"health\":\"false\",\"reason\":\"RAFT NO LEADER\"}\n");
+    assert_eq!(get(metrics.port(), "/readyz/data_corruption").status, 200);
+    let text = get(metrics.port(), "/metrics").text();
+    assert!(text.contains("\netcd_server_has_leader 0\n"), "{text}");
+    let version = if cluster.server(0).is_3_7() { "3.7" } else { "3.5" };
+    let version = format!("\netcd_cluster_version{{cluster_version=\"{version}\"}} 1\n");
+    assert!(text.contains(&version), "{text}");
+    if kind == Kind::Quorate {
+        assert!(!text.contains("\netcd_server_proposals_applied_total 0\n"), "{text}");
     }
 }

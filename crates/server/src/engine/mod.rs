@@ -40,8 +40,8 @@ use crate::engine_start_error::EngineStartError;
 use crate::listeners::Listeners;
 use crate::observing::Observing;
 use crate::security::{Security, warn_of_open_peers};
-use crate::server::{Ended, RUNTIMES_BESIDE_CORES, StartError};
-use crate::serving::serve_peer_port;
+use crate::server::{Ended, RUNTIMES_BESIDE_CORES, StartError, control_runtime};
+use crate::serving::{endpoints, serve_metrics, serve_peer_port};
 use crate::supervisor::{Stop, Supervisor};
 use crate::{console, expiry, metrics, tokens};
 
@@ -86,10 +86,7 @@ pub(crate) fn run(
         "database" = format!("{database:?}"),
         "quorate-version" = env!("CARGO_PKG_VERSION")
     );
-    let control = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(StartError::Thread)?;
+    let control = control_runtime()?;
     supervisor.take_over();
     let starting = start(config, database, provider, (&metrics, security.dialer));
     let running = control.block_on(async {
@@ -106,34 +103,32 @@ pub(crate) fn run(
     metrics.set_member_id(&format!("{:x}", running.engine.server_id()));
     let sources = (&running.engine, &running.forward, &running.handles);
     duties::register_callbacks(&metrics, sources, &budget);
-    let Listeners { peer, for_clients } = listeners;
+    let Listeners { peer, metrics: for_scrapers, for_clients } = listeners;
     let forwarded = ForwardService::new(running.engine.clone(), running.secret.clone());
     let peer_port = (forwarded, &running.engine_runtimes);
     let serving_peers = serve_peer_port(peer, config, peer_port, &budget.peers);
+    let served = (&running.handles, &running.runtimes);
+    let endpoints = endpoints(config, &running.handles, arguments);
+    let scraped = serve_metrics(for_scrapers, config, served, &endpoints, &budget.clients);
     let tasks = running.runtimes.first().clone();
     for duty in duties::all(config, &running.engine, &running.handles, (expiry, &metrics)) {
         tasks.spawn(duty);
     }
     if let Some(stop) = wait_until_led(&control, supervisor, &running.engine) {
-        drop(serving_peers);
+        drop((serving_peers, scraped));
         stop_engine(&control, &running.engine);
         return Ok(Ended::Stopped(stop));
     }
     log::info!("ready to serve client requests");
-    let serving = for_clients.serve(
-        config,
-        (&running.handles, &running.runtimes),
-        arguments,
-        (&metrics, observing.observers(), console),
-        &budget.clients,
-    );
+    let services = (observing.observers(), console);
+    let serving = for_clients.serve(config, served, &endpoints, services, &budget.clients);
     supervisor.note_ready();
     let stop = control.block_on(supervisor.wait_for_stop());
     log::info!("closing etcd server", "name" = config.name);
     running.handles.streams.stop();
     control.block_on(serving.finish(config.request_timeout()));
-    // This server serves the other servers until the requests of its own clients have ended.
-    drop(serving_peers);
+    // This server serves the other servers, probes and scrapers until the requests of its own clients have ended.
+    drop((serving_peers, scraped));
     stop_engine(&control, &running.engine);
     observing.finish();
     Ok(Ended::Stopped(stop))
