@@ -1,11 +1,13 @@
 //! File descriptors: the process's limit, and its division among files and connections.
 //!
 //! ```text
-//! limit = reserved (log, snapshots, backend, runtimes, outgoing connections) + peer connections + client connections
+//! limit = reserved (log, snapshots, backend, runtimes, outgoing connections)
+//!       + peer connections + metrics connections + client connections
 //! ```
 //!
-//! All client listeners share one budget, and the peer listener has its own. Therefore, neither clients nor unknown
-//! hosts that connect to the peer port can use up the descriptors that the cluster or the files need. A connection that
+//! All client listeners share one budget. The peer listeners and the metrics listeners have their own budgets.
+//! Therefore, neither clients nor unknown hosts that connect to the peer port can use up the descriptors that the
+//! cluster or the files need, and a member with many clients still answers probes and scrapers. A connection that
 //! exceeds its budget waits until another connection closes. Each listener accepts one such connection, which occupies
 //! a reserved descriptor while it waits. The other connections wait in the kernel's queue.
 //!
@@ -39,6 +41,14 @@ const PER_RUNTIME: u64 = 3;
 /// about ten connections.
 const PEER_CONNECTIONS_MIN: u64 = 64;
 
+/// Minimum number of connections on the metrics listeners. A scraper and the probes of an orchestrator use one or two
+/// connections each.
+const METRICS_CONNECTIONS_MIN: u64 = 8;
+
+/// Maximum number of connections on the metrics listeners, even if the descriptor limit permits more. It is small because
+/// few programs connect, and they close their connections or can be asked to close them.
+const METRICS_CONNECTIONS_MAX: u64 = 64;
+
 /// Maximum number of client connections, even if the descriptor limit permits more. Each may use about 100 KiB,
 /// including data in transit.
 const CLIENT_CONNECTIONS_MAX: u64 = 1 << 16;
@@ -52,13 +62,15 @@ const PEER_SHARE: u64 = 8;
 /// The usual descriptor limit in a shell. If the process has a lower limit, the division of the descriptors is logged.
 const COMFORTABLE: u64 = 1024;
 
-/// Permits for the connections of clients and peers.
+/// Permits for the connections of clients, peers and scrapers.
 #[derive(Clone, Debug)]
 pub struct Budget {
     /// A permit for each client connection.
     pub clients: Arc<ConnectionPermits>,
     /// A permit for each connection on the peer port.
     pub peers: Arc<ConnectionPermits>,
+    /// A permit for each connection on the metrics listeners.
+    pub metrics: Arc<ConnectionPermits>,
 }
 
 /// The descriptor limit is too low for the reserved descriptors, the minimum number of peer connections, and one client
@@ -80,22 +92,28 @@ pub struct TooFew {
 struct Plan {
     clients: u64,
     peers: u64,
+    metrics: u64,
 }
 
 impl Plan {
     fn of(limit: u64, runtimes: u64) -> Result<Self, TooFew> {
+        let for_peers_and_metrics = PEER_CONNECTIONS_MIN + METRICS_CONNECTIONS_MIN;
         let kept_back =
-            KEPT_BACK_MIN.max(FILES_AND_DIALED + PEER_CONNECTIONS_MIN + runtimes * PER_RUNTIME);
+            KEPT_BACK_MIN.max(FILES_AND_DIALED + for_peers_and_metrics + runtimes * PER_RUNTIME);
         let needed = kept_back + 1;
         if limit < needed {
             return Err(TooFew { limit, needed });
         }
         let free = limit - kept_back;
         let free = free - DIALED_MORE.min(free / PEER_SHARE);
+        let more_metrics =
+            (METRICS_CONNECTIONS_MAX - METRICS_CONNECTIONS_MIN).min(free / PEER_SHARE);
+        let free = free - more_metrics;
         let peers = free / PEER_SHARE;
         Ok(Self {
             clients: (free - peers).min(CLIENT_CONNECTIONS_MAX),
             peers: (PEER_CONNECTIONS_MIN + peers).min(PEER_CONNECTIONS_MAX),
+            metrics: METRICS_CONNECTIONS_MIN + more_metrics,
         })
     }
 }
@@ -128,7 +146,8 @@ pub fn divide(runtimes: usize) -> Result<Budget, TooFew> {
         );
     }
     let permits = |count| Arc::new(ConnectionPermits::new(count));
-    Ok(Budget { clients: permits(plan.clients), peers: permits(plan.peers) })
+    let Plan { clients, peers, metrics } = plan;
+    Ok(Budget { clients: permits(clients), peers: permits(peers), metrics: permits(metrics) })
 }
 
 #[cfg(test)]
@@ -136,13 +155,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_unreserved_descriptors_are_divided_among_clients_and_peers() {
-        for (limit, runtimes, clients, peers) in
-            [(151, 4, 1, 64), (1024, 4, 670, 159), (20_000, 4, 17_257, 2_529)]
-        {
-            assert_eq!(Plan::of(limit, runtimes), Ok(Plan { clients, peers }), "{limit}");
+    fn all_unreserved_descriptors_are_divided_among_the_listeners() {
+        for (limit, runtimes, clients, peers, metrics) in [
+            (151, 1, 1, 64, 8),
+            (200, 4, 35, 68, 13),
+            (1024, 4, 621, 152, 64),
+            (20_000, 4, 17_208, 2_522, 64),
+        ] {
+            assert_eq!(Plan::of(limit, runtimes), Ok(Plan { clients, peers, metrics }), "{limit}");
             let spare = DIALED_MORE.min((limit - KEPT_BACK_MIN) / PEER_SHARE);
-            assert_eq!(clients + peers + spare, limit - KEPT_BACK_MIN + PEER_CONNECTIONS_MIN);
+            let minimum = PEER_CONNECTIONS_MIN + METRICS_CONNECTIONS_MIN;
+            let divided = clients + peers + metrics + spare;
+            assert_eq!(divided, limit - KEPT_BACK_MIN + minimum);
         }
     }
 
@@ -150,13 +174,15 @@ mod tests {
     fn a_limit_too_low_for_one_connection_is_refused() {
         assert_eq!(Plan::of(150, 4), Err(TooFew { limit: 150, needed: 151 }));
         // There is a runtime for each processor, and each runtime needs descriptors.
-        let needed = FILES_AND_DIALED + PEER_CONNECTIONS_MIN + 66 * PER_RUNTIME + 1;
+        let minimum = PEER_CONNECTIONS_MIN + METRICS_CONNECTIONS_MIN;
+        let needed = FILES_AND_DIALED + minimum + 66 * PER_RUNTIME + 1;
         assert_eq!(Plan::of(300, 66), Err(TooFew { limit: 300, needed }));
     }
 
     #[test]
     fn connections_are_limited_even_with_unlimited_descriptors() {
-        let most = Plan { clients: CLIENT_CONNECTIONS_MAX, peers: PEER_CONNECTIONS_MAX };
+        let (clients, peers) = (CLIENT_CONNECTIONS_MAX, PEER_CONNECTIONS_MAX);
+        let most = Plan { clients, peers, metrics: METRICS_CONNECTIONS_MAX };
         assert_eq!(Plan::of(u64::MAX, 4), Ok(most));
     }
 }

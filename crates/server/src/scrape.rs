@@ -84,6 +84,7 @@ pub(crate) fn sample_of_limits(
     budget: &Budget,
 ) -> StateSample {
     let (clients, peers) = (budget.clients.load(), budget.peers.load());
+    let scrapers = budget.metrics.load();
     let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     let bytes = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     StateSample {
@@ -119,6 +120,9 @@ pub(crate) fn sample_of_limits(
         peer_connections: count(peers.taken),
         peer_connections_waited: bytes(peers.waited),
         peer_connections_given_up: bytes(peers.closed_idle),
+        metrics_connections: count(scrapers.taken),
+        metrics_connections_waited: bytes(scrapers.waited),
+        metrics_connections_given_up: bytes(scrapers.closed_idle),
         ..StateSample::default()
     }
 }

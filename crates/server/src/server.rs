@@ -137,7 +137,7 @@ pub(crate) fn run(
     let serving_peers = serve_peers(peer, config, &core, observing.auditor(), &budget.peers);
     let served = (&core.services, &core.runtimes);
     let endpoints = endpoints(config, &core.services, arguments);
-    let scraped = serve_metrics(for_scrapers, config, served, &endpoints, &budget.clients);
+    let scraped = serve_metrics(for_scrapers, config, served, &endpoints, &budget.metrics);
 
     let runtimes = core.runtimes.first().clone();
     for duty in duties(config, &core, retention, (watch, &metrics)) {

@@ -85,7 +85,8 @@ pub(crate) fn endpoints(
 }
 
 /// Starts to serve probes and scrapers on the metrics listeners. A server does so before it serves clients, so that its
-/// state can be observed while it waits for a quorum.
+/// state can be observed while it waits for a quorum. Client connections and `--max-connections-per-address` do not
+/// limit these listeners: otherwise an orchestrator would restart a server because of its load.
 pub(crate) fn serve_metrics(
     listeners: Vec<Listener>,
     config: &Config,

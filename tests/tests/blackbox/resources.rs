@@ -6,8 +6,8 @@ use std::os::unix::process::ExitStatusExt as _;
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Client, Kind, Options, Server, SmallDisk, Watch, delete, eventually, on_both_servers,
-    on_quorate, prefix, put, watch_prefix, within,
+    Client, Kind, Options, RawHttp2, Server, SmallDisk, Watch, call_head, delete, eventually, get,
+    on_both_servers, on_quorate, prefix, put, watch_prefix, within,
 };
 
 on_both_servers! {
@@ -22,6 +22,7 @@ on_quorate! {
     a_member_starts_on_a_disk_without_space_for_a_segment,
     a_member_on_a_nearly_full_disk_starts_and_frees_space,
     a_member_with_few_file_descriptors_serves_and_logs_a_warning,
+    probes_are_answered_while_all_client_connections_are_in_use,
     a_locked_directory_is_reported_at_once,
     a_failed_start_logs_its_cause_once,
     connections_from_one_address_are_limited,
@@ -86,8 +87,14 @@ async fn a_member_on_a_nearly_full_disk_starts_and_frees_space(kind: Kind) {
 }
 
 async fn connections_from_one_address_are_limited(kind: Kind) {
-    let server =
-        Options::new(kind).unguarded().flag("--max-connections-per-address=5").start().await;
+    // This port is reserved for a server that never starts.
+    let metrics = Options::new(kind).prepare();
+    let server = Options::new(kind)
+        .unguarded()
+        .flag("--max-connections-per-address=5")
+        .flag(format!("--listen-metrics-urls=http://127.0.0.1:{}", metrics.port()))
+        .start()
+        .await;
     let connect = || {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
         stream.write_all(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -99,6 +106,7 @@ async fn connections_from_one_address_are_limited(kind: Kind) {
     for _ in 0..3 {
         assert!(!connect().1, "a connection beyond the limit was answered");
     }
+    assert_eq!(get(metrics.port(), "/livez").status, 200, "the limit is for client listeners");
     held.pop();
     eventually("a connection is accepted after another has closed", async || {
         connect().1.then_some(())
@@ -158,6 +166,29 @@ async fn a_member_with_few_file_descriptors_serves_and_logs_a_warning(kind: Kind
     .await;
     held.clear();
     within("an answer", server.client().write("k", "v")).await;
+}
+
+async fn probes_are_answered_while_all_client_connections_are_in_use(kind: Kind) {
+    // This port is reserved for a server that never starts.
+    let metrics = Options::new(kind).prepare();
+    let url = format!("--listen-metrics-urls=http://127.0.0.1:{}", metrics.port());
+    let server = limited(kind, "ulimit -n 200").unguarded().flag(url).start().await;
+    let held: Vec<RawHttp2> = (0..100)
+        .map(|_| {
+            let mut connection = RawHttp2::connect(server.port());
+            // A connection with a call in progress is not closed to make room for another one.
+            connection.open(&call_head("/etcdserverpb.Watch/Watch"));
+            connection
+        })
+        .collect();
+    eventually("all client connections are in use", async || {
+        server.log().contains("the connection limit is reached").then_some(())
+    })
+    .await;
+    assert_eq!(get(metrics.port(), "/livez").status, 200);
+    let text = get(metrics.port(), "/metrics").text();
+    assert!(text.contains("\nquorate_metrics_connections 1\n"), "{text}");
+    drop(held);
 }
 
 async fn a_locked_directory_is_reported_at_once(kind: Kind) {

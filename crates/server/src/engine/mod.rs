@@ -109,7 +109,7 @@ pub(crate) fn run(
     let serving_peers = serve_peer_port(peer, config, peer_port, &budget.peers);
     let served = (&running.handles, &running.runtimes);
     let endpoints = endpoints(config, &running.handles, arguments);
-    let scraped = serve_metrics(for_scrapers, config, served, &endpoints, &budget.clients);
+    let scraped = serve_metrics(for_scrapers, config, served, &endpoints, &budget.metrics);
     let tasks = running.runtimes.first().clone();
     for duty in duties::all(config, &running.engine, &running.handles, (expiry, &metrics)) {
         tasks.spawn(duty);
