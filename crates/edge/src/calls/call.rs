@@ -93,8 +93,9 @@ impl Future for Call {
                 },
             },
         };
-        if let Some(stats) = &self.stats {
-            stats.responded();
+        if let Some(stats) = &mut self.stats {
+            let status = Status::from_header_map(response.headers());
+            stats.responded(status.map_or(Code::Ok, |status| status.code()));
         }
         let (mut head, body) = response.into_parts();
         let body = large_reply::body_of(&mut head.extensions, body);

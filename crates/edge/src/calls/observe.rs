@@ -41,6 +41,8 @@ pub struct CallStats {
     sent: Follower,
     /// The permit that the call holds, if it has one.
     permit: Option<Arc<CallPermit>>,
+    /// Whether the call's code and duration are in the metrics.
+    is_counted: bool,
     /// Records of a traced or audited call. Boxed, because most calls are neither traced nor audited.
     followed: Option<Box<Followed>>,
 }
@@ -78,6 +80,7 @@ impl CallStats {
             remote,
             sent: Follower::default(),
             permit: None,
+            is_counted: false,
             followed: None,
         }
     }
@@ -106,22 +109,37 @@ impl CallStats {
         self.metrics.server.client_requests.with(&[version.label, call_type]).inc();
     }
 
-    /// Records that the response is ready to be sent.
-    pub(crate) fn responded(&self) {
-        if self.kind == Kind::Unary
-            && let Some(permit) = &self.permit
-        {
+    /// Records that the response is ready to be sent. A unary call is counted now, with the code of its response: the
+    /// time that the client takes to read the response is not part of the call's duration, as in etcd.
+    pub(crate) fn responded(&mut self, code: Code) {
+        if self.kind != Kind::Unary {
+            return;
+        }
+        if let Some(permit) = &self.permit {
             permit.release();
         }
-        if let (Kind::Unary, Some(followed)) = (self.kind, &self.followed)
+        if let Some(followed) = &self.followed
             && let Some(trace) = &followed.noted.trace
         {
             trace.note_response();
         }
         let took = self.started.elapsed();
-        if self.kind == Kind::Unary && (took > self.slow || log::enabled(log::Level::Debug)) {
+        self.count(code, took);
+        if took > self.slow || log::enabled(log::Level::Debug) {
             self.log_stats(took);
         }
+    }
+
+    /// Counts the call, unless it is already counted.
+    fn count(&mut self, code: Code, took: Duration) {
+        if std::mem::replace(&mut self.is_counted, true) {
+            return;
+        }
+        let series = self.metrics.grpc.at(self.service, self.method);
+        if self.kind == Kind::Unary {
+            series.sent.inc();
+        }
+        series.handled(code as i32, took);
     }
 
     fn method(&self) -> (&'static str, &'static str) {
@@ -315,13 +333,10 @@ impl Observer for CallStats {
     }
 
     fn ended(&mut self, code: Code, message: &str) {
-        let series = self.metrics.grpc.at(self.service, self.method);
-        if self.kind == Kind::Unary {
-            series.sent.inc();
-        }
-        series.handled(code as i32, self.started.elapsed());
+        let took = self.started.elapsed();
+        self.count(code, took);
         if let Some(followed) = self.followed.take() {
-            followed.report(self.method(), (code, message), self.started.elapsed());
+            followed.report(self.method(), (code, message), took);
         }
     }
 }
@@ -330,13 +345,64 @@ impl Observer for CallStats {
 mod tests {
     use std::pin::pin;
 
-    use http_body_util::BodyExt as _;
+    use http::Response;
+    use http_body_util::{BodyExt as _, Full};
     use quorate_api::etcdserverpb::RangeResponse;
     use quorate_api::record::{Fields, KeyValue};
     use quorate_requests::admission::Bound;
 
+    use tonic::Status;
+    use tonic::body::Body;
+
+    use super::super::call::Call;
     use super::super::large_reply::{Reply, body_of};
     use super::*;
+
+    /// Returns the statistics of a unary call, and the metrics in which it is counted.
+    fn unary() -> (Arc<Metrics>, CallStats) {
+        let (metrics, _) = Received::of_any(Kind::Unary);
+        let stats = CallStats {
+            metrics: Arc::clone(&metrics),
+            service: 0,
+            method: 0,
+            kind: Kind::Unary,
+            started: Instant::now(),
+            slow: Duration::MAX,
+            remote: None,
+            sent: Follower::default(),
+            permit: None,
+            is_counted: false,
+            followed: None,
+        };
+        (metrics, stats)
+    }
+
+    /// Returns the numbers of ended and of failed calls.
+    fn counts(metrics: &Metrics) -> (u64, u64) {
+        let counts = metrics.grpc.counts().next().unwrap();
+        (counts.ended, counts.failed)
+    }
+
+    #[tokio::test]
+    async fn a_unary_call_is_counted_once_when_its_response_is_ready() {
+        let large = Response::new(Body::new(Full::from(vec![7; 100_000])));
+        let refused = Status::not_found("no such key").into_http();
+        for (response, expected) in [(large, (1, 0)), (refused, (1, 1))] {
+            let (metrics, stats) = unary();
+            let response = Box::pin(std::future::ready(Ok(response)));
+            let unread = Call::started(response, stats, None).await.unwrap();
+            assert_eq!(counts(&metrics), expected, "the client has not read the response");
+            drop(unread);
+            assert_eq!(counts(&metrics), expected, "the client has disconnected");
+        }
+    }
+
+    #[test]
+    fn a_unary_call_that_ends_before_its_response_is_counted_as_cancelled() {
+        let (metrics, stats) = unary();
+        drop(Call::started(Box::pin(std::future::pending()), stats, None));
+        assert_eq!(counts(&metrics), (1, 1));
+    }
 
     /// Returns the first part of a range response with one value of this size, at revision 5.
     async fn first_part(value_bytes: usize) -> bytes::Bytes {
@@ -346,7 +412,7 @@ mod tests {
         let message = RangeResponse { header, kvs: vec![record], more: false, count: 1 };
         let reply = Reply::new(message, None).admit(&Arc::new(Bound::new(1))).unwrap();
         let mut response = reply.into_response().unwrap();
-        let body = body_of(response.extensions_mut(), tonic::body::Body::empty());
+        let body = body_of(response.extensions_mut(), Body::empty());
         pin!(body).frame().await.unwrap().unwrap().into_data().unwrap()
     }
 

@@ -70,9 +70,9 @@ where
         }
     };
     let mut stats = counted.0.take().expect("the statistics are taken only once");
-    stats.responded();
     match result {
         Ok(mut response) => {
+            stats.responded(Code::Ok);
             let extensions = response.extensions_mut();
             if extensions.is_empty() {
                 let part = framed(response.get_ref());
@@ -85,7 +85,7 @@ where
             *answer.extensions_mut() = std::mem::take(extensions);
             Err(observed(answer, stats))
         }
-        Err(status) => Err(observed(in_grpc_gos_words(status, Kind::Unary).into_http(), stats)),
+        Err(status) => Err(refused_with(in_grpc_gos_words(status, Kind::Unary), stats)),
     }
 }
 
@@ -105,6 +105,11 @@ async fn within<R>(
     }
 }
 
+fn refused_with(status: Status, mut stats: CallStats) -> HttpResponse<Observed<CallStats>> {
+    stats.responded(status.code());
+    observed(status.into_http(), stats)
+}
+
 fn observed(response: HttpResponse<Body>, stats: CallStats) -> HttpResponse<Observed<CallStats>> {
     let (head, body) = response.into_parts();
     let body = Observed::new(&head.headers, body, Some(stats));
@@ -113,6 +118,5 @@ fn observed(response: HttpResponse<Body>, stats: CallStats) -> HttpResponse<Obse
 
 /// Returns the response to a call that one of the common checks has refused.
 pub(crate) fn refused((refusal, stats): Refused) -> WholeCall<Observed<CallStats>> {
-    stats.responded();
-    Box::pin(std::future::ready(Err(observed(refusal.into_http(), stats))))
+    Box::pin(std::future::ready(Err(refused_with(refusal, stats))))
 }
