@@ -15,12 +15,12 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_core::Defragmented;
 use quorate_net::runtime::blocking;
-use quorate_raft::LogIndex;
+use quorate_raft::{LogIndex, Role, Status as RaftStatus};
 use quorate_requests::access::{AccessControl, Credentials};
 use quorate_requests::admission::OwnedPermit;
 use quorate_requests::{
-    DataStore, Image, Listed, Progress, RequestError, ServerHandles, Sizes, Status, StoreFuture,
-    StoreResult, Write, WriteFuture, probe_query,
+    ConsensusStatus, DataStore, Image, Listed, MemberProgress, Progress, RequestError,
+    ServerHandles, Sizes, Status, StoreFuture, StoreResult, Write, WriteFuture, probe_query,
 };
 use quorate_state::apply::Response;
 use quorate_state::members::Member;
@@ -83,7 +83,6 @@ impl Status for MemberStatus {
             committed: self.committed().get(),
             applied: self.applied().get(),
             leader: state.leadership.leader,
-            leads: state.leads(),
         }
     }
 
@@ -113,6 +112,32 @@ impl Status for MemberStatus {
 
     fn wait_for_leader(&self, timeout: Duration) -> StoreFuture<'_, bool> {
         StoreFuture::pending(self.has_leader_within(timeout))
+    }
+}
+
+/// Returns the state of consensus, with etcd's names for roles and states.
+fn consensus_status(status: &RaftStatus) -> ConsensusStatus {
+    let progress = status.progress.iter().map(|(id, progress)| MemberProgress {
+        id: *id,
+        match_index: progress.match_index.get(),
+        next_index: progress.next_index.get(),
+        state: progress.state.to_string(),
+    });
+    let role = match status.soft_state.role {
+        Role::Follower => "StateFollower",
+        Role::PreCandidate => "StatePreCandidate",
+        Role::Candidate => "StateCandidate",
+        Role::Leader => "StateLeader",
+    };
+    ConsensusStatus {
+        term: status.hard_state.term.get(),
+        vote: status.hard_state.vote,
+        committed: status.hard_state.commit.get(),
+        applied: status.applied.get(),
+        leader: status.soft_state.leader,
+        role: role.to_owned(),
+        progress: progress.collect(),
+        transferee: status.transferee,
     }
 }
 
@@ -260,6 +285,12 @@ impl DataStore for MemberStore {
 
     fn defragment(&self) -> StoreResult<'_, Defragmented> {
         StoreFuture::pending(self.administrator.defragment())
+    }
+
+    fn consensus(&self) -> StoreResult<'_, ConsensusStatus> {
+        StoreFuture::pending(async move {
+            Ok(consensus_status(&self.administrator.raft_status().await?))
+        })
     }
 
     fn serving(&self) -> watch::Receiver<bool> {

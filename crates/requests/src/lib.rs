@@ -44,7 +44,7 @@ pub use passwords::PasswordsLoad;
 pub use quorate_core::request::{Ask, Ready};
 pub use server_info::ServerInfo;
 pub use snapshot_stream::{STREAM_BYTES, SnapshotStream};
-pub use status::{Progress, Status};
+pub use status::{ConsensusStatus, MemberProgress, Progress, Status};
 pub use store_future::{StoreFuture, WriteFuture};
 pub use stream_ends::{StreamEnd, StreamEnds};
 pub use writer::Writer;

@@ -20,8 +20,40 @@ pub struct Progress {
     pub applied: u64,
     /// The id of the server that decides the order of writes, or 0 if none is known.
     pub leader: u64,
-    /// Whether this server decides the order of writes.
-    pub leads: bool,
+}
+
+/// The state of consensus on this server.
+#[derive(Clone, Debug)]
+pub struct ConsensusStatus {
+    /// The current term.
+    pub term: u64,
+    /// The id of the server for which this server voted in the current term, or 0.
+    pub vote: u64,
+    /// The position of the last write that is known to be durable.
+    pub committed: u64,
+    /// The position of the last write that consensus knows to be applied on this server.
+    pub applied: u64,
+    /// The id of the leader, or 0 if none is known.
+    pub leader: u64,
+    /// etcd's name for the role of this server, such as `StateLeader`.
+    pub role: String,
+    /// The progress of every member if this server leads, otherwise empty.
+    pub progress: Vec<MemberProgress>,
+    /// The id of the server to which this server is transferring the leadership, or 0.
+    pub transferee: u64,
+}
+
+/// A leader's record of the progress of one member.
+#[derive(Clone, Debug)]
+pub struct MemberProgress {
+    /// The id of the member.
+    pub id: u64,
+    /// The position up to which the member's log is known to equal the leader's log.
+    pub match_index: u64,
+    /// The position of the next write to send to the member.
+    pub next_index: u64,
+    /// etcd's name for how the leader sends writes to the member, such as `StateReplicate`.
+    pub state: String,
 }
 
 /// The status of a data store. Only `wait_applied` and `wait_for_leader` may wait. Every other method only reads

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    ClusterOptions, DEADLINE, Kind, Options, Place, Server, eventually, eventually_ok,
+    Cluster, ClusterOptions, DEADLINE, Kind, Options, Place, Server, eventually, eventually_ok,
     get, get_and_shut_down, on_both_servers, on_quorate, request, request_with, try_request_with,
 };
 
@@ -20,6 +20,7 @@ on_both_servers! {
 on_both_servers! {
     alone:
     a_restarted_member_without_a_quorum_answers_probes_and_scrapers,
+    a_leader_reports_the_progress_of_each_member,
 }
 
 on_quorate! {
@@ -289,5 +290,35 @@ async fn a_restarted_member_without_a_quorum_answers_probes_and_scrapers(kind: K
     assert!(text.contains(&version), "{text}");
     if kind == Kind::Quorate {
         assert!(!text.contains("\netcd_server_proposals_applied_total 0\n"), "{text}");
+    }
+}
+
+async fn a_leader_reports_the_progress_of_each_member(kind: Kind) {
+    let cluster = Cluster::start(kind, 2).await;
+    let leader = cluster.leader().await;
+    let status = eventually("the leader replicates to both members", async || {
+        let page = cluster.server(leader).get("/debug/vars").text();
+        let page: serde_json::Value = serde_json::from_str(&page).unwrap();
+        let status = page["raft.status"].clone();
+        let progress = status["progress"].as_object()?;
+        let all_follow = progress.values().all(|one| one["state"] == "StateReplicate");
+        (progress.len() == 2 && all_follow).then_some(status)
+    })
+    .await;
+    let ids = cluster.ids();
+    let own = format!("{:x}", ids[leader]);
+    for field in ["id", "vote", "lead"] {
+        assert_eq!(status[field], own, "{field}: {status}");
+    }
+    assert_eq!(
+        (&status["raftState"], &status["leadtransferee"]),
+        (&"StateLeader".into(), &"0".into())
+    );
+    for id in ids {
+        let one = &status["progress"][format!("{id:x}")];
+        assert!(
+            one["match"].as_u64() > Some(0) && one["next"].as_u64() > one["match"].as_u64(),
+            "{status}"
+        );
     }
 }

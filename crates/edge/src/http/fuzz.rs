@@ -89,7 +89,7 @@ impl Probe for Healthy {
         None
     }
 
-    fn raft_status(&self) -> String {
+    async fn raft_status(&self) -> String {
         "{}".to_owned()
     }
 }

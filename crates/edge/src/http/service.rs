@@ -12,8 +12,8 @@ use http::{Method, Request, Response, StatusCode};
 use quorate_api::etcdserverpb::AlarmType;
 use quorate_net::listen::IncomingBody;
 
-use super::log_level;
 use super::{Addressee, Endpoints, HealthAlarm, Probe, Surface};
+use super::{log_level, raft_status};
 use crate::json_gateway::{AnswerBody, Gateway, RequestBytes};
 use crate::router::Router;
 use crate::websocket;
@@ -90,18 +90,11 @@ impl Probe for MemberProbe {
         self.info.status().storage_version().map(|version| version.to_string())
     }
 
-    fn raft_status(&self) -> String {
-        let progress = self.info.status().progress();
-        format!(
-            "{{\"id\":\"{:x}\",\"term\":{},\"commit\":{},\"applied\":{},\"lead\":\"{:x}\",\
-             \"raftState\":\"{}\"}}",
-            self.info.id(),
-            progress.term,
-            progress.committed,
-            progress.applied,
-            progress.leader,
-            if progress.leads { "StateLeader" } else { "StateFollower" },
-        )
+    async fn raft_status(&self) -> String {
+        match self.store.consensus().await {
+            Ok(status) => raft_status::json(self.info.id(), &status),
+            Err(error) => reply::json(&error.to_string()),
+        }
     }
 }
 

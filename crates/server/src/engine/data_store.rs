@@ -22,8 +22,8 @@ use quorate_net::runtime::blocking;
 use quorate_requests::access::{AccessControl, Credentials};
 use quorate_requests::admission::{Bound, OwnedPermit};
 use quorate_requests::{
-    DataStore, Defragmented, Image, Listed, Progress, RequestError, ServerInfo, Sizes, Status,
-    StoreFuture, StoreResult, Write, WriteFuture,
+    ConsensusStatus, DataStore, Defragmented, Image, Listed, Progress, RequestError, ServerInfo,
+    Sizes, Status, StoreFuture, StoreResult, Write, WriteFuture,
 };
 use quorate_state::alarm::Cause;
 use quorate_state::apply::Response;
@@ -62,7 +62,6 @@ impl Status for EngineProgress {
             committed: status.index,
             applied: status.index,
             leader: status.sequencer_id,
-            leads: status.sequencer_id == self.0.server_id(),
         }
     }
 
@@ -429,6 +428,22 @@ impl DataStore for EngineStore {
         // The database reclaims space automatically, so there is nothing to do.
         let bytes = self.engine.status().stored_bytes;
         StoreFuture::ready(Ok(Defragmented { bytes_before: bytes, bytes_after: bytes }))
+    }
+
+    /// Returns the sequencer as the leader. There are no votes, and no other server has a log.
+    fn consensus(&self) -> StoreResult<'_, ConsensusStatus> {
+        let status = self.engine.status();
+        let leads = status.sequencer_id == self.engine.server_id();
+        StoreFuture::ready(Ok(ConsensusStatus {
+            term: status.epoch,
+            vote: 0,
+            committed: status.index,
+            applied: status.index,
+            leader: status.sequencer_id,
+            role: if leads { "StateLeader" } else { "StateFollower" }.to_owned(),
+            progress: Vec::new(),
+            transferee: 0,
+        }))
     }
 
     fn serving(&self) -> watch::Receiver<bool> {
