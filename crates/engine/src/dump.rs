@@ -11,6 +11,7 @@
 //! * If Citus distributes the tables, the transaction sees the state of each node at a different time, so a compaction
 //!   may remove versions from a node before they are read. In this case, the operation fails, and can be repeated.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -125,13 +126,11 @@ pub(crate) async fn hash_kv(
     Ok(Ok(HashKv { hash, compact_revision, hash_revision }))
 }
 
-/// Creates a backend file at `path` that contains everything that was committed before this call.
-pub(crate) async fn snapshot(context: &TermContext, path: &Path) -> Result<Backend, EngineError> {
+/// Creates a backend file without a name that contains everything that was committed before this call. `parent` is the
+/// directory for the file.
+pub(crate) async fn snapshot(context: &TermContext, parent: &Path) -> Result<Backend, EngineError> {
     let frozen = Frozen::new(context).await?;
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let mut options = Options::default();
-    options.no_sync = true;
-    let backend = Backend::open(&disk, path, options).map_err(|fault| unwritten(&fault))?;
+    let backend = unnamed_backend(parent)?;
     let mut batch = first_batch(&frozen.start);
     frozen
         .for_each_record(frozen.start.position.revision, async |key, stored, _| {
@@ -144,6 +143,30 @@ pub(crate) async fn snapshot(context: &TermContext, path: &Path) -> Result<Backe
         .await?;
     commit(&backend, batch).await?;
     frozen.check(context).await?;
+    Ok(backend)
+}
+
+/// Creates an empty backend file in `parent`, to which other users may have access. Only this process can open the
+/// file, and the file disappears with its last handle, even if the process is killed: the file is created in a new
+/// directory that belongs to this user alone, and both names are removed before any record is written.
+fn unnamed_backend(parent: &Path) -> Result<Backend, EngineError> {
+    let random = getrandom::u64().map_err(|error| EngineError::Random(error.to_string()))?;
+    let directory = parent.join(format!("quorate-snapshot-{random:016x}"));
+    std::fs::DirBuilder::new().mode(0o700).create(&directory).map_err(|error| {
+        unwritten(&format_args!("cannot create {}: {error}", directory.display()))
+    })?;
+    let path = directory.join("db");
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let mut options = Options::default();
+    options.no_sync = true;
+    options.must_be_new = true;
+    let opened = Backend::open(&disk, &path, options);
+    // The open file stays usable after it is removed. If it was not created, there is no file to remove.
+    let is_unnamed = std::fs::remove_dir_all(&directory);
+    let backend = opened.map_err(|fault| unwritten(&fault))?;
+    is_unnamed.map_err(|error| {
+        unwritten(&format_args!("cannot remove {}: {error}", directory.display()))
+    })?;
     Ok(backend)
 }
 
@@ -173,4 +196,22 @@ async fn commit(backend: &Backend, batch: Batch) -> Result<(), EngineError> {
 
 fn unwritten(fault: &dyn std::fmt::Display) -> EngineError {
     EngineError::Failed(format!("failed to write the snapshot file: {fault}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_file_has_no_name_that_another_process_could_open() {
+        let parent = tempfile::tempdir().unwrap();
+        let (one, other) =
+            (unnamed_backend(parent.path()).unwrap(), unnamed_backend(parent.path()).unwrap());
+        assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0);
+        let mut batch = Batch::new();
+        batch.put(Bucket::Meta, meta::STORAGE_VERSION, "3.7.0".to_owned());
+        one.commit(&batch).unwrap();
+        let commits = |backend: &Backend| backend.db().stats().txid;
+        assert_eq!(commits(&one), commits(&other) + 1, "each call creates another file");
+    }
 }

@@ -390,14 +390,15 @@ impl Engine {
         dump::hash_kv(&self.shared.context, revision).await
     }
 
-    /// Creates a backend file at `path` that contains everything that was committed before this
-    /// call. The services send the content of the file as a snapshot.
+    /// Creates a backend file that contains everything that was committed before this call. The services send the
+    /// content of the file as a snapshot. The file is in the file system of the directory `parent`, but has no name, so
+    /// that no other user can open it, and it disappears with its last handle.
     ///
     /// # Errors
     ///
     /// If the database does not respond, or the file cannot be written.
-    pub async fn snapshot(&self, path: &Path) -> Result<Backend, EngineError> {
-        dump::snapshot(&self.shared.context, path).await
+    pub async fn snapshot(&self, parent: &Path) -> Result<Backend, EngineError> {
+        dump::snapshot(&self.shared.context, parent).await
     }
 
     /// Applies a client's request and returns the outcome. The request's header names the user. The id in the header is

@@ -285,7 +285,7 @@ async fn compare_hashes(engine: &Engine, member: &Member, generator: &mut Genera
 /// Recovers a member's state from a snapshot of the engine, and compares it with the expected state.
 async fn compare_snapshot(engine: &Engine, member: &Member) {
     let dir = tempfile::tempdir().unwrap();
-    let backend = engine.snapshot(&dir.path().join("db")).await.unwrap();
+    let backend = engine.snapshot(dir.path()).await.unwrap();
     let recovered = State::recover(&backend, StateOptions::default()).unwrap();
     let (recovered, expected) = (recovered.published(), member.state.published());
     let (now, compacted) =

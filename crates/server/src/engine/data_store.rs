@@ -409,14 +409,9 @@ impl DataStore for EngineStore {
         StoreFuture::pending(async move {
             self.access_control.check_admin(client)?;
             let engine = self.engine.clone();
-            let path = std::env::temp_dir().join(format!("quorate-snapshot-{:x}", self.ids.next()));
-            let file = on_blocking_thread(move || async move {
-                let written = engine.snapshot(&path).await;
-                // The open file stays readable after it is removed. If the file does not exist, the error is ignored.
-                drop(std::fs::remove_file(&path));
-                written
-            });
-            let file = file.await?;
+            let parent = std::env::temp_dir();
+            let file =
+                on_blocking_thread(move || async move { engine.snapshot(&parent).await }).await?;
             // Writing the file can take a long time, so the client's permission is checked again.
             self.access_control.check_admin(client)?;
             let version = self.info.status().storage_version();

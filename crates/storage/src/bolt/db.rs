@@ -66,7 +66,7 @@ pub struct Db {
 
 impl Db {
     /// Opens a file. A missing file is created, and an empty file initialised, unless the file is opened for reading
-    /// only.
+    /// only. With [`Options::must_be_new`], an existing file is refused, and remains unchanged.
     ///
     /// The file's lock is held until all handles, readers and writers are dropped. If the file is opened for reading
     /// only, only the meta pages are read. Otherwise the branch pages are read too, and either all leaves or, with
@@ -198,7 +198,8 @@ impl Db {
 /// Opens and locks the file. A new file is initialised first.
 fn open_file(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc<dyn DiskFile>> {
     let found = disk.metadata(path).map_err(io_fault(path, "read the metadata of the file", 0))?;
-    if found.is_some_and(|facts| facts.len > 0) || options.read_only {
+    let is_used = found.is_some_and(|facts| facts.len > 0) && !options.must_be_new;
+    if is_used || options.read_only {
         let mode = if options.read_only { OpenMode::Read } else { OpenMode::ReadWrite };
         let file = disk.open(path, mode).map_err(io_fault(path, "open the file", 0))?;
         lock(&*file, path, options)?;
@@ -253,20 +254,26 @@ pub(super) fn failure_mark(path: &Path) -> PathBuf {
 }
 
 /// Creates a new file under a temporary name and renames it, so that `path` never names an
-/// incomplete file. etcd removes files with such names when it starts.
+/// incomplete file. etcd removes files with such names when it starts. With [`Options::must_be_new`], the file has its
+/// own name from the beginning, because a rename would replace an existing file.
 fn create(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc<dyn DiskFile>> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".tmp.new");
-    let temporary: Arc<Path> = Arc::from(PathBuf::from(temporary));
-    let fault = |operation| io_fault(&temporary, operation, 0);
-    let file =
-        disk.open(&temporary, OpenMode::Create(FILE_MODE)).map_err(fault("create the file"))?;
+    let (name, mode) = if options.must_be_new {
+        (Arc::clone(path), OpenMode::CreateNew(FILE_MODE))
+    } else {
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(".tmp.new");
+        (Arc::from(PathBuf::from(temporary)), OpenMode::Create(FILE_MODE))
+    };
+    let fault = |operation| io_fault(&name, operation, 0);
+    let file = disk.open(&name, mode).map_err(fault("create the file"))?;
     lock(&*file, path, options)?;
     let content = new_file(options.page_bytes_new);
     file.set_len(0).map_err(fault("empty the file"))?;
     file.write_all_at(&content, 0).map_err(fault("write the file"))?;
     file.sync_all().map_err(fault("sync the file"))?;
-    disk.rename(&temporary, path).map_err(fault("rename the file"))?;
+    if name != *path {
+        disk.rename(&name, path).map_err(fault("rename the file"))?;
+    }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     disk.sync_dir(directory).map_err(io_fault(path, "sync its directory", 0))?;

@@ -29,6 +29,9 @@ pub struct Options {
     /// Whether the file is opened for reading only. In that case, the file must exist, it is not changed, and the lock
     /// on it is shared with other readers.
     pub read_only: bool,
+    /// Whether opening fails if the path already names something, even an empty file or a symbolic link. An incomplete
+    /// file may remain if the process ends while it creates the file. Ignored if the file is opened for reading only.
+    pub must_be_new: bool,
     /// The page size of a new file, in bytes. An existing file keeps its page size.
     pub page_bytes_new: usize,
     /// Whether commits return without waiting for the disk. Intended for files that are not needed after the machine
@@ -50,6 +53,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             read_only: false,
+            must_be_new: false,
             page_bytes_new: 4096,
             no_sync: false,
             growth_bytes: 16 << 20,

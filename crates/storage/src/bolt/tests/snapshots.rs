@@ -1,6 +1,7 @@
 //! Tests of views. A view does not change during commits, even across threads, and costs only the
 //! space of the pages that it pins.
 
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
@@ -104,6 +105,32 @@ fn a_view_stays_readable_after_its_database_is_dropped() {
     assert_eq!(assert_generation(&view, 50), 9);
     drop(view);
     place.open();
+}
+
+#[test]
+fn a_file_that_must_be_new_is_never_an_existing_one() {
+    let place = TestDir::new();
+    let new = Options { must_be_new: true, ..small() };
+    let db = place.open_with(new.clone());
+    write_generation(&db, 50, 9);
+    drop(db);
+    let path = place.path();
+    let (empty, link) = (path.with_extension("empty"), path.with_extension("link"));
+    std::fs::write(&empty, b"").unwrap();
+    std::os::unix::fs::symlink("missing", &link).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    for existing in [&path, &empty, &link] {
+        let refused = Db::open(&place.disk, existing, new.clone());
+        let is_existing = |source: &std::io::Error| source.kind() == ErrorKind::AlreadyExists;
+        assert!(
+            matches!(&refused, Err(BoltError::Io { source, .. }) if is_existing(source)),
+            "{refused:?}"
+        );
+    }
+    assert!(std::fs::read(&path).unwrap() == before, "a refused file is unchanged");
+    assert_eq!(std::fs::metadata(&empty).unwrap().len(), 0);
+    assert_eq!(std::fs::read_dir(place.directory.path()).unwrap().count(), 3);
+    assert_eq!(assert_generation(&place.open().read(), 50), 9);
 }
 
 #[test]
