@@ -16,8 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use quorate_api::etcdserverpb::{AuthenticateRequest, RangeRequest};
+use quorate_api::etcdserverpb::{AuthUserListRequest, AuthenticateRequest, RangeRequest};
 use quorate_client::credentials::{Token, token};
+use quorate_client::key_range::KeyRange;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -87,7 +88,7 @@ impl Access {
         {
             return Ok(mode);
         }
-        let mode = match is_accepted(anonymous, None).await {
+        let mode = match is_accepted(anonymous).await {
             Ok(()) => Mode::Off,
             Err(refused) if refused.kind == Kind::LoginRequired => Mode::On,
             Err(refused) => return Err(refused),
@@ -143,7 +144,7 @@ impl Access {
                 return Ok(());
             }
         }
-        is_accepted(user, None).await?;
+        is_accepted(user).await?;
         let mut known = self.known.borrow_mut();
         if known.len() == KNOWN_MAX {
             known.pop_front();
@@ -201,20 +202,30 @@ impl Access {
     }
 }
 
-/// Checks with a small read that the cluster accepts a user. If `key` is given, the user must have permission to read
-/// it. Otherwise, a user without permission to read is accepted as well.
-pub(crate) async fn is_accepted(caller: &Caller, key: Option<&[u8]>) -> Result<(), Refusal> {
+/// Checks with a small read that the cluster accepts a user. A user without permission to read is accepted as well.
+async fn is_accepted(caller: &Caller) -> Result<(), Refusal> {
+    match may_read(caller, &KeyRange { key: vec![0], end: Vec::new() }).await {
+        Err(refused) if refused.kind == Kind::PermissionDenied => Ok(()),
+        checked => checked,
+    }
+}
+
+/// Checks that a user may read all keys of a range.
+pub(crate) async fn may_read(caller: &Caller, range: &KeyRange) -> Result<(), Refusal> {
     let request = RangeRequest {
-        key: Bytes::copy_from_slice(key.filter(|key| !key.is_empty()).unwrap_or(&[0])),
+        key: Bytes::copy_from_slice(&range.key),
+        range_end: Bytes::copy_from_slice(&range.end),
         count_only: true,
         serializable: true,
         ..RangeRequest::default()
     };
-    match caller.range(request).await {
-        Ok(_) => Ok(()),
-        Err(refused) if refused.kind == Kind::PermissionDenied && key.is_none() => Ok(()),
-        Err(refused) => Err(refused),
-    }
+    caller.range(request).await.map(drop)
+}
+
+/// Checks that a user is an administrator.
+pub(crate) async fn may_administer(caller: &Caller) -> Result<(), Refusal> {
+    let list = async |channel, request| caller.client.auth(channel).user_list(request).await;
+    caller.read(AuthUserListRequest {}, list).await.map(drop)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Ends streams whose callers have lost access.
 //!
 //! A member checks the caller's permissions only when a watch or a snapshot starts. Without further checks, a stream of
-//! the console would continue after its user is deleted, after the user's token expires, and after authentication is
-//! turned on or off. The guard of a stream therefore repeats the checks.
+//! the console would continue after its user is deleted or loses a permission, after the user's token expires, and
+//! after authentication is turned on or off. The guard of a stream therefore repeats the checks.
 //!
 //! # Guarantees
 //!
@@ -14,14 +14,23 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use quorate_client::key_range::KeyRange;
 use tokio::time::sleep;
 
-use crate::access::{Access, Mode, is_accepted};
+use crate::access::{Access, Mode, may_administer, may_read};
 use crate::cluster::Caller;
 use crate::refusal::{Kind, Refusal};
 
-/// Interval between two checks, each of which is one small read.
+/// Interval between two checks, each of which is one call with a short response.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
+
+/// The permission that a stream needs while authentication is on.
+pub(crate) enum Needed {
+    /// Permission to read all keys of a range.
+    Read(KeyRange),
+    /// The root role.
+    Root,
+}
 
 /// Repeats the access checks for one stream.
 pub(crate) struct Guard {
@@ -30,20 +39,19 @@ pub(crate) struct Guard {
     user: Option<Caller>,
     /// Whether authentication was on when the stream began.
     mode: Mode,
-    /// A key that the user must be permitted to read.
-    key: Option<Vec<u8>>,
+    needed: Needed,
 }
 
 impl Guard {
-    /// Creates the guard of a stream. `key` is one of the keys that the stream shows, if it shows only certain keys.
+    /// Creates the guard of a stream.
     pub(crate) async fn begin(
         access: &Rc<Access>,
         anonymous: Caller,
         user: Option<Caller>,
-        key: Option<Vec<u8>>,
+        needed: Needed,
     ) -> Result<Self, Refusal> {
         let mode = access.mode(&anonymous).await?;
-        Ok(Self { access: Rc::clone(access), anonymous, user, mode, key })
+        Ok(Self { access: Rc::clone(access), anonymous, user, mode, needed })
     }
 
     /// Waits until the caller has lost access, and returns the reason.
@@ -70,7 +78,10 @@ impl Guard {
             }
             (Mode::Off, Mode::Off) => Ok(()),
             (Mode::On, Mode::On) => match &self.user {
-                Some(user) => is_accepted(user, self.key.as_deref()).await,
+                Some(user) => match &self.needed {
+                    Needed::Read(range) => may_read(user, range).await,
+                    Needed::Root => may_administer(user).await,
+                },
                 None => Err(Refusal::login_required()),
             },
         }

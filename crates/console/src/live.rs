@@ -124,9 +124,9 @@ impl Watch {
         Ok(Self { create, value_bytes })
     }
 
-    /// Returns the first key that the watch may show.
-    pub(crate) fn first_key(&self) -> Vec<u8> {
-        self.create.key.to_vec()
+    /// Returns the range of the watched keys.
+    pub(crate) fn range(&self) -> KeyRange {
+        KeyRange { key: self.create.key.to_vec(), end: self.create.range_end.to_vec() }
     }
 
     /// Sends events until the page, the cluster or the guard ends the watch.

@@ -77,6 +77,7 @@ use std::sync::Arc;
 
 use quorate_client::credentials::Token;
 use quorate_client::failure::Failure;
+use quorate_client::key_range::KeyRange;
 use quorate_telemetry::threads;
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
@@ -86,7 +87,7 @@ use tokio::task::{LocalSet, spawn_local};
 use crate::access::{Access, Mode};
 use crate::clients::{Client, Users};
 use crate::cluster::{Caller, Cluster};
-use crate::guard::Guard;
+use crate::guard::{Guard, Needed};
 use crate::input::Input;
 use crate::keys::{self, Large, VALUE_BYTES_SHOWN};
 use crate::live::{self, Lines, Watch, shape_of};
@@ -233,14 +234,15 @@ impl Context {
             "keys/history" => Box::pin(history::history(&caller, &input, &self.large)).await?,
             "keys/watch" => {
                 let (watch, (lines, parts)) = (Watch::of(&input)?, Lines::new());
-                let guard = self.guard(token, Some(watch.first_key())).await?;
+                let guard = self.guard(token, Needed::Read(watch.range())).await?;
                 let watching = async move { watch.run(&caller, &guard, lines).await };
                 return Ok(Answer { reply: reply::lines(parts), stream: Some(Box::pin(watching)) });
             }
             "keys/prefixes" => {
                 self.access.confirm(&caller, token.as_ref()).await?;
                 let (shape, (lines, parts)) = (shape_of(&input)?, Lines::new());
-                let guard = self.guard(token, None).await?;
+                let range = KeyRange::prefix(shape.base.clone());
+                let guard = self.guard(token, Needed::Read(range)).await?;
                 let measuring = live::measure(caller, guard, shape, lines);
                 return Ok(Answer {
                     reply: reply::lines(parts),
@@ -269,7 +271,7 @@ impl Context {
             ));
         }
         if name == "snapshot" {
-            let guard = self.guard(token, None).await?;
+            let guard = self.guard(token, Needed::Root).await?;
             return self.downloads.prepare(&self.members, (caller, guard, client), input).await;
         }
         let done = operations::operate(&self.members, &caller, name, input).await?;
@@ -287,9 +289,9 @@ impl Context {
     }
 
     /// Creates the guard of a stream for the caller with this token.
-    async fn guard(&self, token: Option<Token>, key: Option<Vec<u8>>) -> Result<Guard, Refusal> {
+    async fn guard(&self, token: Option<Token>, needed: Needed) -> Result<Guard, Refusal> {
         let user = token.map(|token| self.caller(Some(token)));
-        Guard::begin(&self.access, self.caller(None), user, key).await
+        Guard::begin(&self.access, self.caller(None), user, needed).await
     }
 
     async fn authentication(&self, anonymous: &Caller) -> &'static str {

@@ -7,6 +7,8 @@ use quorate_tests::{
     eventually_within, on_both_servers, on_quorate, suite_authority,
 };
 use serde_json::{Value, json};
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::console::{answer, base64, code};
@@ -20,6 +22,8 @@ on_both_servers! {
     aborted_logins_delay_the_next_login,
     a_session_shows_the_endpoints_only_after_a_login,
     streams_end_when_authentication_changes_or_their_user_is_deleted,
+    streams_end_when_their_user_loses_a_permission,
+    a_snapshot_download_ends_when_its_user_is_no_administrator,
     the_certificate_of_the_console_does_not_replace_a_login,
 }
 
@@ -259,6 +263,65 @@ async fn streams_end_when_authentication_changes_or_their_user_is_deleted(kind: 
     answer(&root.call("write/auth_disable", "{}"));
     let last = last_line(lines).await;
     assert_eq!(last["error"]["code"], "authentication_changed", "{last}");
+}
+
+async fn streams_end_when_their_user_loses_a_permission(kind: Kind) {
+    let server = with_users(kind, &[]).await;
+    let console = Console::start(&format!("127.0.0.1:{}", server.port()), &[]);
+    let ann = log_in(&console.page(), "ann", "q");
+    let own = json!({ "prefix": base64("a/") }).to_string();
+    let streams = [ann.lines("keys/watch", &own), ann.lines("keys/prefixes", &own)];
+    let streams = streams.map(|mut lines| {
+        lines.next().unwrap();
+        lines
+    });
+    // Ann may still read the first key of the range, but not the others.
+    let root = server.client().log_in("root", "p").await.unwrap();
+    let perm = quorate_api::authpb::Permission { key: "a/".into(), ..Default::default() };
+    let grant = pb::AuthRoleGrantPermissionRequest { name: "ann".into(), perm: Some(perm) };
+    root.role_grant_permission(grant).await.unwrap();
+    let (role, key, range_end) = ("ann".into(), "a/".into(), "a0".into());
+    let revoke = pb::AuthRoleRevokePermissionRequest { role, key, range_end };
+    root.role_revoke_permission(revoke).await.unwrap();
+    for lines in streams {
+        let last = last_line(lines).await;
+        assert_eq!(last["error"]["code"], "permission_denied", "{last}");
+    }
+}
+
+async fn a_snapshot_download_ends_when_its_user_is_no_administrator(kind: Kind) {
+    let server = with_users(kind, &[]).await;
+    let root = server.client().log_in("root", "p").await.unwrap();
+    let grant = pb::AuthUserGrantRoleRequest { user: "ann".into(), role: "root".into() };
+    root.user_grant_role(grant).await.unwrap();
+    for number in 0..40 {
+        root.write(format!("k{number}"), "v".repeat(1 << 20)).await;
+    }
+    let endpoint = format!("127.0.0.1:{}", server.port());
+    let console = Console::start(&endpoint, &["--allow-writes"]);
+    let ann = log_in(&console.page(), "ann", "q");
+    let begun = answer(&ann.call("write/snapshot", r#"{"member":null}"#));
+    let progress = || {
+        let body = json!({ "id": begun["id"] }).to_string();
+        answer(&ann.call("snapshot_progress", &body))
+    };
+    // The browser does not read, so the download cannot be completed.
+    let mut browser = TcpStream::connect(("127.0.0.1", console.port())).unwrap();
+    let path = begun["path"].as_str().unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n\r\n", console.port());
+    browser.write_all(head.as_bytes()).unwrap();
+    eventually("the download is running", async || {
+        (progress()["sent_bytes"].as_u64()? > 0).then_some(())
+    })
+    .await;
+    let revoke = pb::AuthUserRevokeRoleRequest { name: "ann".into(), role: "root".into() };
+    root.user_revoke_role(revoke).await.unwrap();
+    let state = eventually_within(Duration::from_secs(30), "the download ends", async || {
+        let state = progress();
+        (state["state"] != "running").then_some(state)
+    })
+    .await;
+    assert_eq!(state["error"]["code"], "permission_denied", "{state}");
 }
 
 /// Waits until a stream has ended, and returns its last line.
