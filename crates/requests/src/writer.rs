@@ -2,7 +2,8 @@
 //!
 //! Permissions are checked when the write is executed (`state::apply`). While authentication is enabled, a client
 //! without credentials, or with an invalid token, is refused before its request reaches the data store, so that the
-//! request occupies no space in the log.
+//! request occupies no space in the log. A write that reads ranges is also checked for permission before it occupies
+//! memory for its lists.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use quorate_api::etcdserverpb::{InternalRaftRequest, TxnRequest};
 use quorate_core::request::{Ask, Course, Ready, Step};
 use quorate_net::runtime::blocking;
-use quorate_state::apply::{Refusal, Response, check_overlap};
+use quorate_state::apply::{AuthRefusal, Permission, Refusal, Response, check_overlap};
 use quorate_telemetry::metrics::RequestKind;
 
 use crate::access::{AccessControl, Client};
@@ -94,14 +95,26 @@ impl Writer {
         self.store.write(write, kept).await
     }
 
-    /// Refuses a client without credentials if authentication is enabled. Another server may have disabled
-    /// authentication a moment ago, so before the client is refused, the check is repeated after a read barrier.
+    /// Refuses a client without credentials if authentication is enabled.
     async fn check_credentials(&self, client: &Client) -> Result<(), RequestError> {
-        if self.access_control.check_user(&client.credentials).is_ok() {
+        self.check_permission(client, |may| may.check_user()).await
+    }
+
+    /// Refuses a client that lacks a permission, if authentication is enabled. Intended for a write that occupies
+    /// resources before it is proposed. The permissions that count are checked when the write is applied.
+    ///
+    /// Another server may have granted the permission or disabled authentication a moment ago, so before the client is
+    /// refused, the check is repeated after a read barrier.
+    pub async fn check_permission(
+        &self,
+        client: &Client,
+        check: impl Fn(Permission<'_>) -> Result<(), AuthRefusal>,
+    ) -> Result<(), RequestError> {
+        if self.access_control.check(&client.credentials, &check).is_ok() {
             return Ok(());
         }
         self.store.read_barrier().await?;
-        self.access_control.check_user(&client.credentials)
+        self.access_control.check(&client.credentials, &check)
     }
 
     /// Refuses a client's write that exceeds the quota, and raises the alarm. The client's credentials are checked

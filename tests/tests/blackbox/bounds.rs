@@ -17,12 +17,14 @@ use quorate_api::etcdserverpb::request_op::Request;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_api::raftpb;
 use quorate_tests::{
-    Client, Held, Kind, Options, RawAnswer, RawHttp2, Server, Shim, Watch, call_head, compare,
-    eventually_within, framed, literal, on_quorate, op, prefix, put, put_op, range, refused,
-    request_with, txn, txn_when, watch_prefix, within,
+    Client, ClusterOptions, Held, Kind, Options, RawAnswer, RawHttp2, Server, Shim, Watch,
+    call_head, compare, eventually_within, framed, key, literal, on_quorate, op, prefix, put,
+    put_op, range, refused, request_with, txn, txn_when, watch_prefix, within,
 };
 use tokio::task::JoinSet;
 use tonic::Code;
+
+use super::auth::{DENIED, NOBODY, guard, log_in, options};
 
 on_quorate! {
     alone:
@@ -38,6 +40,8 @@ on_quorate! {
     lists_in_transactions_that_write_are_bounded,
     the_previous_records_of_a_deletion_count_as_a_list,
     transactions_that_would_delay_other_writes_are_refused,
+    a_refused_write_reveals_nothing_about_the_keys_in_its_ranges,
+    a_deletion_without_credentials_reserves_no_memory_for_records,
     watchers_beyond_the_memory_limit_are_refused,
     events_queued_for_a_slow_watch_client_are_bounded,
     no_requests_are_read_from_a_watch_client_that_does_not_read_responses,
@@ -402,6 +406,50 @@ async fn transactions_that_would_delay_other_writes_are_refused(kind: Kind) {
     let compared = |operations| client.txn(txn_when(conditions.clone(), operations, vec![]));
     refused(compared(vec![put_op("written", "")]).await, Code::InvalidArgument, text);
     assert!(compared(vec![]).await.unwrap().succeeded, "a transaction that only reads delays none");
+}
+
+async fn a_refused_write_reveals_nothing_about_the_keys_in_its_ranges(kind: Kind) {
+    let server = options(kind).unguarded().start().await;
+    let root = server.client();
+    put_many(&root).await;
+    guard(&root).await;
+    let eve = log_in(&server.client(), "eve").await;
+    for (key, end) in [("k", "l"), ("m", "n")] {
+        let is_written = compare(key, CompareResult::Greater, TargetUnion::Version(0));
+        let conditions = vec![pb::Compare { range_end: end.into(), ..is_written }; 42];
+        let request = txn_when(conditions, vec![put_op("written", "")], vec![]);
+        refused(eve.txn(request).await, Code::PermissionDenied, DENIED);
+        let lists = vec![op(Request::RequestRange(range(key, end))); 42];
+        let request = txn([lists, vec![put_op("written", "")]].concat());
+        refused(eve.txn(request).await, Code::PermissionDenied, DENIED);
+    }
+}
+
+async fn a_deletion_without_credentials_reserves_no_memory_for_records(kind: Kind) {
+    let mut cluster = ClusterOptions::new(kind, 3).flag("--bcrypt-cost=4").start().await;
+    let (leader, member) = (cluster.leader().await, cluster.follower().await);
+    put_many(&cluster.client(leader)).await;
+    guard(&cluster.client(leader)).await;
+    let follower = cluster.client(member);
+    eventually_within(FLOOD_TIME, "the follower knows the users", async || {
+        let enabled = follower.range(key("k")).await.unwrap_err().message() == NOBODY;
+        enabled.then_some(())
+    })
+    .await;
+    for other in cluster.members() {
+        if other != member {
+            cluster.kill(other);
+        }
+    }
+    let request = pb::DeleteRangeRequest { key: "k".into(), range_end: "l".into(), prev_kv: true };
+    let deletion = tokio::spawn(async move { follower.delete_range(request).await });
+    eventually_within(FLOOD_TIME, "the deletion is refused", async || {
+        let held = metric(cluster.server(member), "quorate_lists_reference_bytes");
+        assert_eq!(held, 0.0, "a client without credentials holds memory for a list");
+        deletion.is_finished().then_some(())
+    })
+    .await;
+    deletion.await.unwrap().unwrap_err();
 }
 
 async fn memory_for_record_references_of_slowly_read_lists_is_bounded(kind: Kind) {

@@ -70,6 +70,7 @@ impl Kv {
         client: &Client,
         delete: DeleteRangeRequest,
     ) -> Result<DeleteRangeResponse, Status> {
+        self.writer.prepare(client, Ask::DeleteRange(&delete)).await.map_err(status)?;
         self.write_deletion(&mut self.scope_within(client), delete).await
     }
 
@@ -123,12 +124,12 @@ impl Kv {
         }
     }
 
+    /// Executes a deletion that has passed its checks.
     async fn write_deletion(
         &self,
         scope: &mut RequestScope<'_>,
         delete: DeleteRangeRequest,
     ) -> Result<DeleteRangeResponse, Status> {
-        self.writer.prepare(scope.client(), Ask::DeleteRange(&delete)).await.map_err(status)?;
         scope.begin(&delete);
         let request = InternalRaftRequest {
             delete_range: Some(Box::new(delete)),
@@ -158,6 +159,21 @@ impl Kv {
             }
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// Waits for the permit for the lists in the response to a write. Refuses the write if it reads too many keys.
+    ///
+    /// Both depend on the number of keys in the ranges, which is a secret. Therefore, the permissions for a write that
+    /// reads ranges are checked first.
+    async fn reserve_lists(
+        &self,
+        client: &Client,
+        txn: &TxnRequest,
+    ) -> Result<Option<OwnedPermit>, RequestError> {
+        if reads_range(txn) {
+            self.writer.check_permission(client, |may| may.check_txn(txn)).await?;
+        }
+        self.store.reserve_lists(txn).await
     }
 
     /// Executes a write and waits for its outcome.
@@ -281,6 +297,21 @@ impl Kv {
     }
 }
 
+/// Returns whether a transaction may read a range, rather than only single keys.
+fn reads_range(txn: &TxnRequest) -> bool {
+    let is_read = |operation: &RequestOp| match &operation.request {
+        Some(request_op::Request::RequestRange(range)) => !range.range_end.is_empty(),
+        Some(request_op::Request::RequestDeleteRange(delete)) => {
+            delete.prev_kv && !delete.range_end.is_empty()
+        }
+        // The decoder recursed at least as deeply when it decoded the message, so the stack is large enough.
+        Some(request_op::Request::RequestTxn(nested)) => reads_range(nested),
+        Some(request_op::Request::RequestPut(_)) | None => false,
+    };
+    txn.compare.iter().any(|compare| !compare.range_end.is_empty())
+        || txn.success.iter().chain(&txn.failure).any(is_read)
+}
+
 fn to_query(request: &RangeRequest) -> RangeQuery {
     RangeQuery::from_request(request).expect("the sort options were checked")
 }
@@ -364,11 +395,12 @@ impl Kv {
     ) -> Result<Response<DeleteRangeResponse>, Status> {
         let (client, delete) = request.into_parts();
         let mut scope = self.scope(&client);
+        self.writer.prepare(&client, Ask::DeleteRange(&delete)).await.map_err(status)?;
         let lists_records = delete.prev_kv && !delete.range_end.is_empty();
         let list = if lists_records {
             let request = Some(request_op::Request::RequestDeleteRange(delete.clone()));
             let txn = TxnRequest { success: vec![RequestOp { request }], ..TxnRequest::default() };
-            self.store.reserve_lists(&txn).await.map_err(status)?
+            self.reserve_lists(&client, &txn).await.map_err(status)?
         } else {
             None
         };
@@ -388,7 +420,7 @@ impl Kv {
             let reply = self.answer_txn(scope, txn, ready).await;
             return reply.map_err(status)?.into_response();
         }
-        let list = self.store.reserve_lists(&txn).await.map_err(status)?;
+        let list = self.reserve_lists(&client, &txn).await.map_err(status)?;
         let result = self.write_txn(&mut scope, txn).await;
         scope.end_write(&result);
         self.reply_regardless(result?, list)

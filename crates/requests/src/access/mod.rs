@@ -284,6 +284,16 @@ impl AccessControl {
         self.ask(credentials, View::check_authenticated)
     }
 
+    /// Checks a permission according to the current users, roles and leases, which may change at any time.
+    pub fn check(
+        &self,
+        credentials: &Credentials,
+        check: impl FnOnce(Permission<'_>) -> Result<(), AuthRefusal>,
+    ) -> Result<(), RequestError> {
+        let leases = &self.leases;
+        self.ask(credentials, |auth, caller| check(Permission { auth, caller, leases }))
+    }
+
     /// Checks that the user may watch a range.
     pub fn check_watch(
         &self,
