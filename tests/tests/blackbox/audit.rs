@@ -366,3 +366,13 @@ async fn a_blocked_audit_file_causes_dropped_lines_or_refused_calls(kind: Kind) 
         assert_eq!(metric("lines_dropped_total") > 0.0, !is_refused, "{overflow}");
     }
 }
+        let mut watch = Watch::open(&client);
+        assert!(watch.create(watch_key("before")).await.created);
+        // Requests on a stream that is already open need space in the queue as well.
+        for _ in 0..10 {
+            let created = watch.create(watch_key("k".repeat(480))).await;
+            assert_eq!(created.canceled, is_refused, "{overflow}: {created:?}");
+            if is_refused {
+                assert_eq!(created.cancel_reason, "etcdserver: too many requests");
+            }
+        }

@@ -150,13 +150,17 @@ impl Session {
                 let span = self.client.trace.as_ref().map(|trace| (trace, spans::watch(&create)));
                 let account = self.client.account.as_ref();
                 let account = account.map(|account| (account, asked::watch(&create)));
+                let is_admitted = account.as_ref().is_none_or(|(account, _)| account.admits());
                 let mut denied = None;
                 let created = self.stream.create(create, |key, end| {
+                    if !is_admitted {
+                        return Err(RequestError::TooManyRequests.to_string());
+                    }
                     let checked = access_control.check_watch(credentials, key, end);
                     checked.map_err(|error| denied.insert(denial(&error)).clone())
                 });
-                if let Some((account, asked)) = account {
-                    account.tell_part(asked, outcome(created, denied.as_deref()));
+                if is_admitted && let Some((account, asked)) = account {
+                    account.log_part(asked, outcome(created, denied.as_deref()));
                 }
                 if let (Some((trace, span)), Some(watch_id)) = (span, created) {
                     self.watched.begin(watch_id, trace.operation_beside("watch", span));

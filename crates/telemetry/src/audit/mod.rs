@@ -79,7 +79,7 @@ impl Auditor {
         Ok(Self { rules, overflow, writer, metrics: metrics.clone() })
     }
 
-    /// Returns whether a new call may be served.
+    /// Returns whether a new call, or a new operation on a stream, may be served.
     #[must_use]
     pub fn admits(&self) -> bool {
         match self.overflow {
@@ -163,19 +163,26 @@ impl CallAccount {
     }
 
     /// Logs one operation on a stream that remains open.
-    pub fn tell_part(&self, asked: Asked, outcome: Outcome<'_>) {
+    pub fn log_part(&self, asked: Asked, outcome: Outcome<'_>) {
         let user = self.notes.lock().user.clone();
-        let notes = Notes { user, asked: vec![asked], left_out: 0, revision: None };
-        self.tell(&notes, outcome);
+        let notes = Notes { user, asked: vec![asked], ..Notes::default() };
+        self.log(&notes, outcome);
     }
 
     /// Logs a call that has ended.
-    pub fn end(&self, outcome: Outcome<'_>) {
-        let notes = std::mem::take(&mut *self.notes.lock());
-        self.tell(&notes, outcome);
+    /// Returns whether another operation on the stream may be executed. An operation that is logged with
+    /// [`CallAccount::log_part`] may be executed only then.
+    #[must_use]
+    pub fn admits(&self) -> bool {
+        self.auditor.admits()
     }
 
-    fn tell(&self, notes: &Notes, outcome: Outcome<'_>) {
+    pub fn end(&self, outcome: Outcome<'_>) {
+        let notes = std::mem::take(&mut *self.notes.lock());
+        self.log(&notes, outcome);
+    }
+
+    fn log(&self, notes: &Notes, outcome: Outcome<'_>) {
         let Notes { user, asked, left_out, revision } = notes;
         let auditor = &self.auditor;
         if !auditor.rules.take(outcome.method, user, (asked, *left_out)) {

@@ -8,7 +8,7 @@ fn outcome(method: &str) -> Outcome<'_> {
 }
 
 /// Returns the lines that are logged with these rules.
-fn lines(rules: &str, tell: impl FnOnce(&CallAccount)) -> Vec<String> {
+fn lines(rules: &str, record: impl FnOnce(&CallAccount)) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.log");
     let output = Output::File(path.to_str().unwrap().to_owned());
@@ -16,7 +16,7 @@ fn lines(rules: &str, tell: impl FnOnce(&CallAccount)) -> Vec<String> {
     let settings = Settings { output, rules, overflow: Overflow::Drop };
     let metrics = Metrics::new(&[], MetricsLevel::Basic).audit;
     let auditor = Arc::new(Auditor::open(settings, &metrics).unwrap());
-    tell(&auditor.begin("10.0.0.1:7".parse().ok(), Some("ann".into())));
+    record(&auditor.begin("10.0.0.1:7".parse().ok(), Some("ann".into())));
     auditor.finish();
     std::fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect()
 }
@@ -59,8 +59,8 @@ fn an_audit_line_has_a_bounded_number_of_operations_and_truncated_keys() {
 #[test]
 fn audit_rules_apply_to_each_operation_on_a_stream() {
     let lines_written = lines("include method=B/C key=/a/; exclude", |account| {
-        account.tell_part(Asked::new("watch").of_keys(b"/a/x", b""), outcome("/a.B/C"));
-        account.tell_part(Asked::new("watch").of_keys(b"/b/x", b""), outcome("/a.B/C"));
+        account.log_part(Asked::new("watch").of_keys(b"/a/x", b""), outcome("/a.B/C"));
+        account.log_part(Asked::new("watch").of_keys(b"/b/x", b""), outcome("/a.B/C"));
         account.end(outcome("/a.B/C"));
     });
     assert_eq!(lines_written.len(), 1);
