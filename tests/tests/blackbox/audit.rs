@@ -4,12 +4,14 @@
 use quorate_api::authpb::Permission;
 use quorate_api::authpb::permission::Type;
 use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::compare::{CompareResult, TargetUnion};
+use quorate_api::etcdserverpb::request_op::Request;
 use quorate_api::v3electionpb::{CampaignRequest, LeaderRequest};
 use quorate_api::v3lockpb::{LockRequest, UnlockRequest};
 use quorate_tests::pki::Leaf;
 use quorate_tests::{
-    Client, Kind, Options, Server, Tool, Watch, delete, eventually, eventually_within, get_op, key,
-    on_quorate, put, put_op, range, request_with, txn, watch_key,
+    Client, Kind, Options, Server, Tool, Watch, compare, delete, eventually, eventually_within,
+    get_op, key, on_quorate, op, put, put_op, range, request_with, txn, txn_when, watch_key,
 };
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
@@ -24,6 +26,7 @@ use super::tls::{Files, ctl};
 on_quorate! {
     alone:
     calls_of_every_kind_are_audited,
+    writes_are_audited_before_reads_and_compares,
     refused_calls_are_audited_without_secrets,
     no_calls_are_audited_without_the_flag,
     audit_rules_select_the_recorded_calls,
@@ -132,6 +135,25 @@ async fn calls_of_every_kind_are_audited(kind: Kind) {
     audited.line("etcdserverpb.KV/Put", |line| line["requests"][0]["key"] == "json").await;
     assert!(!audited.text().contains("secret"));
     assert!(audited.server.metric("quorate_audit_lines_written_total").unwrap() > 0.0);
+}
+
+async fn writes_are_audited_before_reads_and_compares(kind: Kind) {
+    let audited = Audited::start(kind, &[]).await;
+    let version = |number: i64| {
+        compare(format!("c{number:02}"), CompareResult::Equal, TargetUnion::Version(0))
+    };
+    let inner = txn(vec![get_op("inner"), op(Request::RequestDeleteRange(delete("a", "b")))]);
+    let operations = vec![get_op("outer"), op(Request::RequestTxn(inner))];
+    let request = txn_when((0..40).map(version).collect(), operations, vec![]);
+    audited.server.client().txn(request).await.unwrap();
+    let line = audited.line("etcdserverpb.KV/Txn", is_ok).await;
+    let requests = line["requests"].as_array().unwrap();
+    assert_eq!(requests[0], json!({"op": "delete_range", "key": "a", "range-end": "b"}));
+    assert_eq!(requests[1], json!({"op": "range", "key": "outer"}));
+    assert_eq!(requests[2], json!({"op": "range", "key": "inner"}));
+    assert_eq!((requests.len(), &line["requests-left-out"]), (32, &json!(11)));
+    let rest = json!([{"op": "compare", "count": 11, "first-key": "c29", "last-key": "c39"}]);
+    assert_eq!(line["left-out"], rest);
 }
 
 /// Adds a user that may read the prefix `/own/`.
@@ -349,6 +371,8 @@ async fn a_blocked_audit_file_causes_dropped_lines_or_refused_calls(kind: Kind) 
         let options = Options::new(kind).flag(format!("--audit-log={}", path.display()));
         let server = options.flag(format!("--audit-log-overflow={overflow}")).start().await;
         let client = server.client();
+        let mut watch = Watch::open(&client);
+        assert!(watch.create(watch_key("before")).await.created);
         let metric = |name: &str| server.metric(&format!("quorate_audit_{name}")).unwrap();
         eventually_within(Duration::from_secs(90), "the queue is full", async || {
             for _ in 0..64 {
@@ -361,13 +385,6 @@ async fn a_blocked_audit_file_causes_dropped_lines_or_refused_calls(kind: Kind) 
             (metric("lines_dropped_total") > 0.0).then_some(())
         })
         .await;
-        assert!(metric("lines_bytes") <= f64::from(16 << 20));
-        assert_eq!(metric("requests_refused_total") > 0.0, is_refused, "{overflow}");
-        assert_eq!(metric("lines_dropped_total") > 0.0, !is_refused, "{overflow}");
-    }
-}
-        let mut watch = Watch::open(&client);
-        assert!(watch.create(watch_key("before")).await.created);
         // Requests on a stream that is already open need space in the queue as well.
         for _ in 0..10 {
             let created = watch.create(watch_key("k".repeat(480))).await;
@@ -376,3 +393,8 @@ async fn a_blocked_audit_file_causes_dropped_lines_or_refused_calls(kind: Kind) 
                 assert_eq!(created.cancel_reason, "etcdserver: too many requests");
             }
         }
+        assert!(metric("lines_bytes") <= f64::from(16 << 20));
+        assert_eq!(metric("requests_refused_total") > 0.0, is_refused, "{overflow}");
+        assert_eq!(metric("lines_dropped_total") > 0.0, !is_refused, "{overflow}");
+    }
+}

@@ -130,20 +130,49 @@ asks_nothing! {
     pb::AuthRoleListRequest,
 }
 
+/// The parts of a transaction, most important first. A line lists only some of the operations, so the writes are
+/// recorded before the reads, and the reads before the compares. Otherwise, a client could hide a write behind many
+/// compares.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TxnPart {
+    Writes,
+    Reads,
+    Compares,
+}
+
 impl Asks for pb::TxnRequest {
     fn note(&self, account: &CallAccount) {
-        for compare in &self.compare {
+        for part in [TxnPart::Writes, TxnPart::Reads, TxnPart::Compares] {
+            note_part(self, part, account);
+        }
+    }
+}
+
+/// Records one part of a transaction and of the transactions in it.
+fn note_part(txn: &pb::TxnRequest, part: TxnPart, account: &CallAccount) {
+    if part == TxnPart::Compares {
+        for compare in &txn.compare {
             account.note_asked(Asked::new("compare").of_keys(&compare.key, &compare.range_end));
         }
-        for op in self.success.iter().chain(&self.failure) {
-            match &op.request {
-                Some(Operation::RequestRange(it)) => account.note_asked(range(it)),
-                Some(Operation::RequestPut(it)) => account.note_asked(put(it)),
-                Some(Operation::RequestDeleteRange(it)) => account.note_asked(delete_range(it)),
-                // The decoder recursed at least as deeply when it decoded the message, so the stack is large enough.
-                Some(Operation::RequestTxn(it)) => it.note(account),
-                None => {}
+    }
+    for op in txn.success.iter().chain(&txn.failure) {
+        match (&op.request, part) {
+            (Some(Operation::RequestPut(it)), TxnPart::Writes) => account.note_asked(put(it)),
+            (Some(Operation::RequestDeleteRange(it)), TxnPart::Writes) => {
+                account.note_asked(delete_range(it));
             }
+            (Some(Operation::RequestRange(it)), TxnPart::Reads) => account.note_asked(range(it)),
+            // The decoder recursed at least as deeply when it decoded the message, so the stack is large enough.
+            (Some(Operation::RequestTxn(it)), _) => note_part(it, part, account),
+            (
+                Some(
+                    Operation::RequestPut(_)
+                    | Operation::RequestDeleteRange(_)
+                    | Operation::RequestRange(_),
+                )
+                | None,
+                _,
+            ) => {}
         }
     }
 }

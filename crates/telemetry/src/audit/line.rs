@@ -4,8 +4,11 @@
 //! {"ts":…,"method":…,"user":…,"certificate":…,"remote":…,"requests":[{"op":…,"key":…,…}],"code":…,"took":…}
 //! ```
 //!
-//! Keys that are valid UTF-8 are written as text. Other keys are written in hex, under `key-hex` and
-//! `range-end-hex`.
+//! If a call has too many operations, the others are in `"left-out":[{"op":…,"count":…,"first-key":…,…}]`, one element
+//! for each kind of operation.
+//!
+//! Keys that are valid UTF-8 are written as text. Other keys are written in hex, under `key-hex`, `range-end-hex` and
+//! similar names.
 
 use std::net::SocketAddr;
 use std::time::SystemTime;
@@ -92,6 +95,55 @@ impl Asked {
     }
 }
 
+/// The operations of one kind that a line does not list. Every key that one of them names is in the range from
+/// `first_key` up to and including `last_key`, or up to but excluding `range_end`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LeftOut {
+    /// The name of the operations.
+    pub(super) operation: &'static str,
+    count: u64,
+    keys: Option<KeyBounds>,
+}
+
+/// The bounds of several keys and ranges.
+#[derive(Debug, PartialEq, Eq)]
+struct KeyBounds {
+    first_key: Box<[u8]>,
+    last_key: Box<[u8]>,
+    /// The last range end, as in the request; empty if there are only single keys.
+    range_end: Box<[u8]>,
+}
+
+impl LeftOut {
+    pub(super) fn new(asked: Asked) -> Self {
+        let bounds =
+            |(key, range_end): Keys| KeyBounds { first_key: key.clone(), last_key: key, range_end };
+        Self { operation: asked.operation, count: 1, keys: asked.keys.map(bounds) }
+    }
+
+    pub(super) fn add(&mut self, asked: Asked) {
+        self.count += 1;
+        let added = Self::new(asked).keys;
+        self.keys = match (self.keys.take(), added) {
+            (Some(known), Some(added)) => Some(known.with(added)),
+            (known, added) => known.or(added),
+        };
+    }
+}
+
+impl KeyBounds {
+    fn with(self, other: Self) -> Self {
+        // The range end `\0` means that the range has no end.
+        let is_open = [&self.range_end, &other.range_end].into_iter().any(|end| **end == [0]);
+        let range_end = self.range_end.max(other.range_end);
+        Self {
+            first_key: self.first_key.min(other.first_key),
+            last_key: self.last_key.max(other.last_key),
+            range_end: if is_open { Box::new([0]) } else { range_end },
+        }
+    }
+}
+
 /// The contents of a line.
 #[derive(Debug)]
 pub(super) struct Entry<'a> {
@@ -101,7 +153,7 @@ pub(super) struct Entry<'a> {
     pub(super) certificate: Option<&'a str>,
     pub(super) remote: Option<SocketAddr>,
     pub(super) asked: &'a [Asked],
-    pub(super) left_out: usize,
+    pub(super) left_out: &'a [LeftOut],
     pub(super) revision: Option<i64>,
 }
 
@@ -131,8 +183,17 @@ pub(super) fn encode(entry: &Entry<'_>) -> Vec<u8> {
         }
         out.push(b']');
     }
-    if entry.left_out > 0 {
-        put(&mut out, "requests-left-out", &Value::Unsigned(entry.left_out as u64));
+    if !entry.left_out.is_empty() {
+        let count = entry.left_out.iter().map(|kind| kind.count).sum();
+        put(&mut out, "requests-left-out", &Value::Unsigned(count));
+        out.extend_from_slice(b",\"left-out\":[");
+        for (position, kind) in entry.left_out.iter().enumerate() {
+            if position > 0 {
+                out.push(b',');
+            }
+            put_left_out(&mut out, kind);
+        }
+        out.push(b']');
     }
     put(&mut out, "code", &outcome.code.value());
     if !outcome.error.is_empty() {
@@ -162,6 +223,20 @@ fn put_asked(out: &mut Vec<u8>, asked: &Asked) {
             Detail::Text(text) => put(out, name, &cut(text).as_str().value()),
             Detail::Number(number) => put(out, name, &Value::Signed(*number)),
             Detail::Bool(is_so) => put(out, name, &Value::Bool(*is_so)),
+        }
+    }
+    out.push(b'}');
+}
+
+fn put_left_out(out: &mut Vec<u8>, kind: &LeftOut) {
+    out.extend_from_slice(b"{\"op\":");
+    put_value(out, &kind.operation.value());
+    put(out, "count", &Value::Unsigned(kind.count));
+    if let Some(KeyBounds { first_key, last_key, range_end }) = &kind.keys {
+        put_key(out, ("first-key", "first-key-hex"), first_key);
+        put_key(out, ("last-key", "last-key-hex"), last_key);
+        if !range_end.is_empty() {
+            put_key(out, ("range-end", "range-end-hex"), range_end);
         }
     }
     out.push(b'}');

@@ -27,14 +27,15 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 
 pub use self::line::{Asked, Detail};
-use self::line::{Entry, encode};
+use self::line::{Entry, LeftOut, encode};
 pub use self::rules::{MethodName, RuleError, Rules};
 pub use self::writer::OpenError;
 use self::writer::Writer;
 use crate::log::Output;
 use crate::metrics::AuditMetrics;
 
-/// The maximum number of operations in a line. A transaction may have thousands of operations.
+/// The maximum number of operations that a line lists. A transaction may have thousands of operations; the line
+/// summarises the others ([`LeftOut`]).
 const ASKED_MAX: usize = 32;
 
 /// How calls are handled while the queue is filling up because the disk is slow.
@@ -124,7 +125,7 @@ pub struct CallAccount {
 struct Notes {
     user: String,
     asked: Vec<Asked>,
-    left_out: usize,
+    left_out: Vec<LeftOut>,
     revision: Option<i64>,
 }
 
@@ -147,19 +148,33 @@ impl CallAccount {
         self.notes.lock().user = user;
     }
 
-    /// Records an operation of the call.
+    /// Records an operation of the call, unless the line lists the same operation already. The line lists the
+    /// operations that are recorded first, so the caller records the most important ones first.
     pub fn note_asked(&self, asked: Asked) {
         let notes = &mut *self.notes.lock();
+        if notes.asked.contains(&asked) {
+            return;
+        }
         if notes.asked.len() < ASKED_MAX {
             notes.asked.push(asked);
-        } else {
-            notes.left_out += 1;
+            return;
+        }
+        match notes.left_out.iter_mut().find(|kind| kind.operation == asked.operation) {
+            Some(kind) => kind.add(asked),
+            None => notes.left_out.push(LeftOut::new(asked)),
         }
     }
 
     /// Records the store revision at which the call was executed.
     pub fn note_revision(&self, revision: i64) {
         self.notes.lock().revision = Some(revision);
+    }
+
+    /// Returns whether another operation on the stream may be executed. An operation that is logged with
+    /// [`CallAccount::log_part`] may be executed only then.
+    #[must_use]
+    pub fn admits(&self) -> bool {
+        self.auditor.admits()
     }
 
     /// Logs one operation on a stream that remains open.
@@ -170,13 +185,6 @@ impl CallAccount {
     }
 
     /// Logs a call that has ended.
-    /// Returns whether another operation on the stream may be executed. An operation that is logged with
-    /// [`CallAccount::log_part`] may be executed only then.
-    #[must_use]
-    pub fn admits(&self) -> bool {
-        self.auditor.admits()
-    }
-
     pub fn end(&self, outcome: Outcome<'_>) {
         let notes = std::mem::take(&mut *self.notes.lock());
         self.log(&notes, outcome);
@@ -185,7 +193,7 @@ impl CallAccount {
     fn log(&self, notes: &Notes, outcome: Outcome<'_>) {
         let Notes { user, asked, left_out, revision } = notes;
         let auditor = &self.auditor;
-        if !auditor.rules.take(outcome.method, user, (asked, *left_out)) {
+        if !auditor.rules.take(outcome.method, user, (asked, left_out.len())) {
             return;
         }
         auditor.writer.push(encode(&Entry {
@@ -195,7 +203,7 @@ impl CallAccount {
             certificate: self.certificate.as_deref(),
             remote: self.remote,
             asked,
-            left_out: *left_out,
+            left_out,
             revision: *revision,
         }));
     }

@@ -97,8 +97,8 @@ impl Rules {
         self.0.iter().flat_map(|rule| &rule.methods)
     }
 
-    /// Returns whether a call is logged. `asked` contains the recorded operations of the call, and the number of
-    /// operations that were not recorded because the limit was reached.
+    /// Returns whether a call is logged. `asked` contains the listed operations of the call, and the number of kinds of
+    /// operations that are not listed because the limit was reached.
     pub(super) fn take(&self, method: &str, user: &str, asked: (&[Asked], usize)) -> bool {
         let fitting = self.0.iter().find(|rule| rule.fits(method, user, asked));
         fitting.is_none_or(|rule| rule.includes)

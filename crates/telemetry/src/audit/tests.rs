@@ -46,14 +46,52 @@ fn an_audit_line_contains_the_user_the_request_and_the_result() {
 #[test]
 fn an_audit_line_has_a_bounded_number_of_operations_and_truncated_keys() {
     let lines_written = lines("", |account| {
-        for _ in 0..ASKED_MAX + 5 {
-            account.note_asked(Asked::new("put").of_keys(&[b'k'; 100_000], b""));
+        for number in 0..ASKED_MAX + 5 {
+            let key = [number.to_string().as_bytes(), &[b'k'; 100_000]].concat();
+            account.note_asked(Asked::new("put").of_keys(&key, b""));
         }
         account.end(outcome("/a.B/C"));
     });
-    assert!(lines_written[0].len() < ASKED_MAX * 1024, "{}", lines_written[0].len());
+    assert!(lines_written[0].len() < (ASKED_MAX + 2) * 1024, "{}", lines_written[0].len());
     assert!(lines_written[0].contains("\"requests-left-out\":5"));
-    assert_eq!(lines_written[0].matches("\"op\":\"put\"").count(), ASKED_MAX);
+    assert_eq!(lines_written[0].matches("{\"op\":\"put\",\"key\"").count(), ASKED_MAX);
+}
+
+#[test]
+fn equal_operations_are_listed_once() {
+    let lines_written = lines("", |account| {
+        for _ in 0..2 * ASKED_MAX {
+            account.note_asked(Asked::new("compare").of_keys(b"k", b""));
+        }
+        account.note_asked(Asked::new("put").of_keys(b"k", b""));
+        account.end(outcome("/a.B/C"));
+    });
+    let requests =
+        "\"requests\":[{\"op\":\"compare\",\"key\":\"k\"},{\"op\":\"put\",\"key\":\"k\"}],\"code\"";
+    assert!(lines_written[0].contains(requests), "{}", lines_written[0]);
+}
+
+#[test]
+fn operations_that_are_not_listed_are_summarised_by_kind_with_the_bounds_of_their_keys() {
+    let lines_written = lines("", |account| {
+        for number in 0..ASKED_MAX {
+            account.note_asked(Asked::new("put").of_keys(number.to_string().as_bytes(), b""));
+        }
+        for key in [&b"m"[..], b"b\xff", b"c"] {
+            account.note_asked(Asked::new("put").of_keys(key, b"").number("lease", 7));
+        }
+        for (key, range_end) in [("d", "f"), ("x", ""), ("c", "\0"), ("e", "z")] {
+            let asked = Asked::new("delete_range");
+            account.note_asked(asked.of_keys(key.as_bytes(), range_end.as_bytes()));
+        }
+        account.note_asked(Asked::new("list").number("at", 1));
+        account.end(outcome("/a.B/C"));
+    });
+    let left_out = "\"requests-left-out\":8,\"left-out\":[\
+        {\"op\":\"put\",\"count\":3,\"first-key-hex\":\"62ff\",\"last-key\":\"m\"},\
+        {\"op\":\"delete_range\",\"count\":4,\"first-key\":\"c\",\"last-key\":\"x\",\"range-end\":\"\\u0000\"},\
+        {\"op\":\"list\",\"count\":1}],\"code\"";
+    assert!(lines_written[0].contains(left_out), "{}", lines_written[0]);
 }
 
 #[test]
