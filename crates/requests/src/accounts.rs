@@ -18,6 +18,7 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_jwt::SignFault;
 use quorate_state::apply::{AuthRefusal, Response};
+use quorate_state::auth::{ROOT, User};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 use quorate_telemetry::throttle::LogThrottle;
@@ -142,7 +143,7 @@ impl Accounts {
         name: &str,
         password: &str,
     ) -> Result<u64, RequestError> {
-        let (hash, revision) = {
+        let (hash, other, revision) = {
             let view = self.access_control.view();
             if !view.is_enabled() {
                 return Err(AuthRefusal::NotEnabled.into());
@@ -151,9 +152,12 @@ impl Accounts {
             if user.is_some_and(|user| user.has_no_password()) {
                 return Err(AuthRefusal::NoPasswordUser.into());
             }
-            (user.map(|user| user.password_hash().to_vec()), view.revision())
+            let users = [ROOT].into_iter().chain(view.user_names());
+            let mut hashes = users.filter_map(|name| view.user(name)).map(User::password_hash);
+            let other = hashes.find(|hash| !hash.is_empty()).unwrap_or_default().to_vec();
+            (user.map(|user| user.password_hash().to_vec()), other, view.revision())
         };
-        if self.passwords.fits((source, name), password, hash.as_deref()).await? {
+        if self.passwords.fits((source, name), password, hash.as_deref(), &other).await? {
             return Ok(revision);
         }
         if let Some(left_out) = self.refusals.admits() {

@@ -9,8 +9,9 @@
 //! failing logins therefore delays only logins from its own source, not an administrator or a login under the same name
 //! from another source.
 //!
-//! A login for a user that does not exist waits like any other login, and checking its password takes the same time, so
-//! that the duration does not reveal which users exist.
+//! A login for a user that does not exist waits like any other login, and its password is checked against another
+//! user's hash, which takes the same time. Therefore, the duration does not reveal which users exist, even if the cost
+//! of the stored hashes differs from this server's cost.
 //!
 //! # Threads
 //!
@@ -28,7 +29,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use bcrypt::Version;
+use bcrypt::{HashParts, Version};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
@@ -72,7 +73,7 @@ pub(crate) struct Passwords {
 
 pub(crate) struct Shared {
     cost: u32,
-    /// The hash that is checked if the user does not exist.
+    /// The hash that is checked if there is no valid hash.
     nobody: OnceLock<String>,
     queues: Mutex<Queues>,
     is_there_work: Condvar,
@@ -266,23 +267,22 @@ impl Passwords {
         self.compute(Requester::User(user), hash).await?.ok_or(RequestError::Stopped)
     }
 
-    /// Checks the password of a login against the user's hash. `hash` is `None` if the user does not exist.
+    /// Checks the password of a login against the user's hash. `hash` is `None` if the user does not exist. In this
+    /// case, or if `hash` is invalid, the check takes as long as a check against `other`, the hash of another user.
     pub(crate) async fn fits(
         &self,
         (source, name): (LoginSource, &str),
         password: &str,
         hash: Option<&[u8]>,
+        other: &[u8],
     ) -> Result<bool, RequestError> {
         let password = password.to_owned();
         let hash = hash.map(|hash| String::from_utf8_lossy(hash).into_owned());
-        let check = move |shared: &Shared| match &hash {
-            // No password matches an invalid hash.
-            Some(hash) => bcrypt::verify(&password, hash).unwrap_or(false),
-            None => {
-                let nobody = shared.nobody.get_or_init(|| shared.hash("").unwrap_or_default());
-                _ = bcrypt::verify(&password, nobody);
-                false
-            }
+        let other = String::from_utf8_lossy(other).into_owned();
+        let check = move |shared: &Shared| {
+            let (checked, is_of_user) = shared.hash_to_check(hash.as_deref(), &other);
+            let matches = bcrypt::verify(&password, checked).unwrap_or(false);
+            matches && is_of_user
         };
         self.compute(Requester::Login(source, name), check).await
     }
@@ -357,6 +357,16 @@ impl Shared {
         Some(parts.format_for_version(Version::TwoA))
     }
 
+    /// Returns the hash to check the password of a login against, and whether it is the user's own hash.
+    fn hash_to_check<'a>(&'a self, hash: Option<&'a str>, other: &'a str) -> (&'a str, bool) {
+        let is_valid = |hash: &&str| hash.parse::<HashParts>().is_ok();
+        if let Some(own) = hash.filter(is_valid) {
+            return (own, true);
+        }
+        let nobody = || self.nobody.get_or_init(|| self.hash("").unwrap_or_default());
+        (Some(other).filter(is_valid).unwrap_or_else(|| nobody()), false)
+    }
+
     fn work(&self) {
         #[cfg(target_os = "linux")]
         if let Err(error) = rustix::process::nice(NICENESS) {
@@ -398,7 +408,7 @@ mod tests {
         assert!(hash.starts_with("$2a$04$"), "{hash}");
         let fits = async |password: &str, hash: &str| {
             passwords
-                .fits((LoginSource::default(), "ann"), password, Some(hash.as_bytes()))
+                .fits((LoginSource::default(), "ann"), password, Some(hash.as_bytes()), b"")
                 .await
                 .unwrap()
         };
@@ -410,7 +420,28 @@ mod tests {
         for bad in ["", "$2a$", "no hash", "$2a$04$short"] {
             assert!(!fits("", bad).await, "{bad:?}");
         }
-        assert!(!passwords.fits((LoginSource::default(), "eve"), "", None).await.unwrap());
+        assert!(!passwords.fits((LoginSource::default(), "eve"), "", None, b"").await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_login_without_a_valid_hash_costs_as_much_as_a_check_of_a_stored_hash() {
+        let passwords = passwords();
+        // The cost of this hash is not this server's cost.
+        let stored = "$2a$05$abcdefghijklmnopqrstuuUmqLIxC2xcNpxMrx5wPPsT1FiuIXC7K";
+        let shared = &passwords.shared;
+        for hash in [None, Some(""), Some("no hash")] {
+            assert_eq!(shared.hash_to_check(hash, stored), (stored, false), "{hash:?}");
+            let (own_cost, is_of_user) = shared.hash_to_check(hash, "no hash");
+            assert!(own_cost.starts_with("$2a$04$") && !is_of_user, "{own_cost}");
+        }
+        let own = "$2a$04$.lJ6rIbvgV/VLZDgbJtVjuyO4I8SLLSfnGqXJOd.2kH0Ztl5Fa7ae";
+        assert_eq!(shared.hash_to_check(Some(own), stored), (own, true));
+        // The password of the other user is not the password of this login.
+        let login = (LoginSource::default(), "eve");
+        let others = passwords.hash("ann", "pw").await.unwrap();
+        for hash in [None, Some(&b"no hash"[..])] {
+            assert!(!passwords.fits(login, "pw", hash, others.as_bytes()).await.unwrap());
+        }
     }
 
     #[tokio::test]
@@ -422,14 +453,14 @@ mod tests {
         for _ in 0..2 {
             let failed = tokio::select! {
                 biased;
-                failed = passwords.fits(login, "secret", None) => failed.unwrap_err(),
+                failed = passwords.fits(login, "secret", None, b"") => failed.unwrap_err(),
                 () = std::future::ready(()) => panic!("the request is waiting although no thread can be started"),
             };
             assert!(matches!(failed, RequestError::NoPasswordThread(_)), "{failed}");
         }
         assert_eq!(passwords.load().waiting, 0);
         passwords.start = start;
-        assert!(!passwords.fits(login, "secret", None).await.unwrap());
+        assert!(!passwords.fits(login, "secret", None, b"").await.unwrap());
     }
 
     #[tokio::test]
@@ -497,7 +528,7 @@ mod tests {
         let order = async |hash: Option<&'static [u8]>| {
             let mut passwords = passwords();
             passwords.start = |_, _| Ok(());
-            let login = |name| passwords.fits((source(1), name), "p", hash);
+            let login = |name| passwords.fits((source(1), name), "p", hash, b"");
             let logins = async { tokio::join!(login("x"), login("x"), login("y"), login("x")) };
             tokio::select! { biased; _ = logins => unreachable!("no thread is running"), () = std::future::ready(()) => {} }
             let queues = passwords.shared.queues.lock();
