@@ -5,9 +5,9 @@ use std::sync::Arc;
 use quorate_api::etcdserverpb::{
     InternalRaftRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseLeasesRequest,
     LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
-    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
 };
-use quorate_state::apply::{Permission, Response as Outcome};
+use quorate_state::apply::Response as Outcome;
 use quorate_state::auth::Access;
 use quorate_state::units::LeaseId;
 use tonic::{Response, Status};
@@ -121,13 +121,10 @@ impl LeaseService {
             self.access_control.confirm(pass).await.map_err(status)?;
             // The leader may return keys that this member has not applied yet, so permission to read the returned keys
             // is checked as well.
-            let keys = found.iter().flat_map(|found| &found.keys);
-            let reads: Vec<_> = keys
-                .map(|key| RangeRequest { key: key.clone(), ..RangeRequest::default() })
-                .collect();
-            let again = |may: Permission<'_>| reads.iter().try_for_each(|one| may.check_range(one));
-            let pass =
-                self.access_control.pass(&client.credentials, again).await.map_err(status)?;
+            let pass = self.access_control.pass(&client.credentials, |may| {
+                may.check_lease_keys(found.iter().flat_map(|found| &found.keys))
+            });
+            let pass = pass.await.map_err(status)?;
             self.access_control.confirm(pass).await.map_err(status)?;
         }
         let response = found.unwrap_or_else(|| LeaseTimeToLiveResponse {

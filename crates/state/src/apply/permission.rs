@@ -13,6 +13,7 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use quorate_api::etcdserverpb::{
     DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, request_op::Request,
 };
@@ -93,6 +94,18 @@ impl Permission<'_> {
             return Ok(());
         }
         self.leases.check_keys(lease, |key| self.auth.permitted_end(self.caller, access, key))
+    }
+
+    /// Checks that the caller may read these keys of a lease. Like [`Permission::check_lease`], and unlike a read of the
+    /// keys without a lease, it accepts an administrator's token of an older revision.
+    pub fn check_lease_keys<'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k Bytes>,
+    ) -> Result<(), AuthRefusal> {
+        if self.auth.check_admin(self.caller).is_ok() {
+            return Ok(());
+        }
+        keys.into_iter().try_for_each(|key| self.check(Access::Read, key, &[]))
     }
 
     fn check_operation(

@@ -1,9 +1,11 @@
 //! Tables of requests that are refused in every state, because of their structure or because of
-//! overlapping writes.
+//! overlapping writes. Permission checks of the keys of a lease.
 
 use quorate_api::etcdserverpb::request_op::Request as Op;
 
+use super::cost::leased_keys;
 use super::*;
+use crate::auth::{Access, Caller};
 use RequestRefusal::{
     DuplicateKey, EmptyKey, EmptyOperation, InvalidSortOption, LeaseProvided, TooManyOperations,
     ValueProvided,
@@ -29,6 +31,32 @@ fn txn(success: Vec<Op>, failure: Vec<Op>) -> Op {
 fn check_ops(operations: Vec<Op>) -> Result<(), RequestRefusal> {
     let request = pb::TxnRequest { success: ops(operations), ..pb::TxnRequest::default() };
     check_txn(&request, 128)
+}
+
+#[test]
+fn only_an_administrators_older_token_may_read_the_keys_of_a_lease() {
+    let log = leased_keys(2);
+    let auth = log.state.auth.view();
+    let keys = [Bytes::from_static(b"p"), Bytes::from_static(b"pz")];
+    let check = |name: &str, revision, keys: &[Bytes]| {
+        let (caller, leases) = (Caller { name, revision }, &log.state.published.leases);
+        let permission = Permission { auth, caller, leases };
+        assert_eq!(
+            permission.check_lease(Access::Read, LeaseId(5)),
+            permission.check_lease_keys(keys),
+            "{name}"
+        );
+        permission.check_lease_keys(keys)
+    };
+    let now = auth.revision();
+    assert_eq!(check("root", now, &keys), Ok(()));
+    assert_eq!(check("root", now - 1, &keys), Ok(()));
+    assert_eq!(check("writer", now, &keys), Ok(()));
+    assert_eq!(check("writer", now - 1, &keys), Err(AuthRefusal::OldRevision));
+    let writer = Caller { name: "writer", revision: now };
+    let permission = Permission { auth, caller: writer, leases: &log.state.published.leases };
+    let denied = permission.check_lease_keys(&[Bytes::from_static(b"q")]);
+    assert_eq!(denied, Err(AuthRefusal::PermissionDenied));
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn checks_of_puts_with_ignore_value_have_near_linear_cost() {
 
 /// Returns a log with a lease of `size` keys, and with a user that may write these keys but is not
 /// an administrator.
-fn leased_keys(size: usize) -> Log {
+pub(super) fn leased_keys(size: usize) -> Log {
     let mut log = Log::new();
     log.outcome(Command::LeaseGrant(pb::LeaseGrantRequest { id: 5, ttl: 600 })).unwrap();
     for at in 0..size {
