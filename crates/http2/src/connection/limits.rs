@@ -12,7 +12,8 @@ pub(super) const BLOCK_FRAMES_MAX: u32 = 128;
 /// The maximum number of remembered streams that this side has reset. They are remembered because the client may still
 /// send frames on them.
 pub(super) const RESET_KEPT_MAX: usize = 1024;
-/// The maximum count of idle frames, which carry neither a request nor data. `Connection::forgive` halves the count.
+/// The maximum count of idle frames, which carry neither a request nor data. Each sent part of a response lowers the
+/// count by one, and `Connection::forgive` halves it.
 pub(super) const IDLE_FRAMES_MAX: u32 = 10_000;
 /// A change to the initial window counts as this many idle frames, in addition to its SETTINGS frame and to one idle
 /// frame for every [`STREAMS_PER_IDLE_FRAME`] open streams, because the change affects every stream.

@@ -544,6 +544,33 @@ fn floods_of_useless_frames_end_the_connection() {
     assert_eq!(flood(&block, &frame(CONTINUATION, 0, 1, &[0; 4000])), calm);
 }
 
+/// A client library may measure the round-trip time with a ping for each burst of data, and may return the window of
+/// each DATA frame separately.
+#[test]
+fn pings_and_window_updates_of_a_client_that_receives_many_responses_are_not_a_flood() {
+    let mut connection = open();
+    receive(&mut connection, &request(1)).unwrap();
+    connection.respond_grpc(1);
+    sent(&mut connection);
+    let one_byte = 1_u32.to_be_bytes();
+    let answers = [
+        frame(PING, 0, 0, &[0; 8]),
+        frame(WINDOW_UPDATE, 0, 1, &one_byte),
+        frame(WINDOW_UPDATE, 0, 0, &one_byte),
+    ]
+    .concat();
+    for _ in 0..2 * IDLE_FRAMES_MAX {
+        connection.data(1, b"x", false);
+        assert_eq!(sent(&mut connection).len(), 1);
+        receive(&mut connection, &answers).unwrap();
+    }
+    // Frames that have been sent earlier do not permit a flood.
+    let ping = frame(PING, 0, 0, &[0; 8]);
+    let count =
+        (0..2 * IDLE_FRAMES_MAX).take_while(|_| receive(&mut connection, &ping).is_ok()).count();
+    assert!(count <= IDLE_FRAMES_MAX as usize, "{count} pings without data were accepted");
+}
+
 #[test]
 fn requests_after_the_final_goaway_are_ignored() {
     let mut connection = open();
