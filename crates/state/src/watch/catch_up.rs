@@ -1,10 +1,10 @@
 //! Catch-up: sends history to watchers that are behind until they become live.
 //!
-//! One pass takes some of the groups that are behind, reads history once for all of them without
-//! the hub's lock, and queues the matching events for each group. For a group that comes close to
-//! the current revision, the remaining history is read under the lock, while nothing can be
-//! published. Then the group becomes live. No event is therefore missed or sent twice, however fast
-//! revisions are published.
+//! One pass takes some of the groups that are behind, in the order of `behind`, reads history once
+//! for all of them without the hub's lock, and queues the matching events for each group. For a
+//! group that comes close to the current revision, the remaining history is read under the lock,
+//! while nothing can be published. Then the group becomes live. No event is therefore missed or
+//! sent twice, however fast revisions are published.
 //!
 //! The bytes read under the lock are bounded, however large a revision is. The size of a response is
 //! also bounded, except that a response always contains at least one whole revision. A group with
@@ -22,7 +22,7 @@ use super::queue::Item;
 use super::slab::Handle;
 use super::unsynced::Lack;
 
-/// The maximum number of groups served by one pass.
+/// The maximum number of groups that one pass takes.
 const GROUPS_MAX: usize = 512;
 
 /// While the held bytes are at their maximum, no further revision is added to a response after this many bytes of
@@ -113,23 +113,17 @@ impl Hub {
         if history.current_revision() != state.current {
             // The store is being replaced, so the newest history and the hub's current revision belong to different
             // stores. The groups stay behind.
-            for task in near {
-                state.reposition(task.group, Position::Behind { next: task.next });
-            }
+            state.return_all(near);
             return Ok(());
         }
         let (near, remote): (Vec<Task>, Vec<Task>) =
             near.into_iter().partition(|task| history.is_local(task.next));
-        for task in remote {
-            state.reposition(task.group, Position::Behind { next: task.next });
-        }
+        state.return_all(remote);
         let watched = state.watched_by(&near);
         let stop = Stop::AtBytes(limits.locked_bytes_max);
         let left = Sweep::read(near, watched, &*history, (limits, stop), self.seed())?
             .settle(state, limits);
-        for task in left {
-            state.reposition(task.group, Position::Behind { next: task.next });
-        }
+        state.return_all(left);
         Ok(())
     }
 }
@@ -139,13 +133,13 @@ impl State {
     /// only while one response for each group fits within the limit on held bytes. The second returned list contains
     /// the key or range that each group in the first list watches.
     fn take_behind(&mut self, response_bytes: usize) -> (Vec<Task>, Vec<Watched>) {
+        self.behind.begin_pass();
         let mut tasks = Vec::new();
         let count_max = self.held.room().div_ceil(response_bytes.max(1)).clamp(1, GROUPS_MAX);
         while tasks.len() < count_max
-            && let Some(handle) = self.behind.pop_front()
+            && let Some((next, handle)) = self.behind.pop()
         {
-            let Some(group) = self.groups.get(handle) else { continue };
-            let Position::Behind { next } = group.position else { continue };
+            let group = self.groups.get(handle).expect("a group that is behind exists");
             let (entry, room) = (group.entry, group.queue.has_room());
             if room {
                 self.reposition(handle, Position::Reading { next });
@@ -306,21 +300,35 @@ impl State {
         true
     }
 
-    /// Updates the position of a group after a pass. Returns a task if the group can be brought up
+    /// Updates the position of a group after a read. Returns a task if the group can be brought up
     /// to date under the lock. Otherwise, the group is now live or behind.
     fn advance(&mut self, handle: Handle, next: i64, limits: &CatchUpLimits) -> Option<Task> {
-        let group = self.groups.get_mut(handle).expect("the lookup above found the group");
-        group.position = Position::Reading { next };
-        let entry = group.entry;
+        let entry = self.groups.get(handle).expect("the lookup above found the group").entry;
         let missing = self.current - next + 1;
         if missing <= 0 {
             self.go_live(handle);
         } else if missing <= limits.locked_revisions_max {
             return Some(Task { group: handle, entry, next });
         } else {
-            self.reposition(handle, Position::Behind { next });
+            self.return_behind(handle, next);
         }
         None
+    }
+
+    fn return_all(&mut self, tasks: Vec<Task>) {
+        for task in tasks {
+            self.return_behind(task.group, task.next);
+        }
+    }
+
+    /// Ends the pass of a group that is still behind. The group stays in the round if the pass did not reach it.
+    fn return_behind(&mut self, handle: Handle, next: i64) {
+        let group = self.groups.get(handle).expect("the lookup above found the group");
+        let is_unreached = group.position == Position::Reading { next };
+        self.reposition(handle, Position::Behind { next });
+        if is_unreached {
+            self.behind.keep_in_round(next, handle);
+        }
     }
 }
 

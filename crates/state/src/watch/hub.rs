@@ -14,12 +14,13 @@
 //! * For a group that is not live, every matching change before revision `next` has been queued, and no change from
 //!   `next` on.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use super::behind::Behind;
 use super::events::{EventSet, Form};
 use super::held::{Held, HeldBytes};
 use super::history::{Event, History, Source, event_of};
@@ -82,8 +83,8 @@ pub(super) struct State {
     pub(super) index: Index<Vec<Handle>>,
     pub(super) groups: Slab<Group>,
     pub(super) streams: Slab<Stream>,
-    /// Groups that can catch up. Entries may be stale.
-    pub(super) behind: VecDeque<Handle>,
+    /// Groups that can catch up.
+    pub(super) behind: Behind,
     /// A counter that records the order of publications, registrations, catch-up passes and progress ticks.
     pub(super) serial: u64,
     pub(super) catch_up_waker: Option<Waker>,
@@ -131,7 +132,7 @@ pub(super) enum Position {
     Parked {
         next: i64,
     },
-    /// A catch-up pass is reading history for the group.
+    /// A catch-up pass, which began at revision `next`, is reading history for the group.
     Reading {
         next: i64,
     },
@@ -448,7 +449,7 @@ impl State {
             index: Index::new(limits.seed),
             groups: Slab::default(),
             streams: Slab::default(),
-            behind: VecDeque::new(),
+            behind: Behind::default(),
             serial: 0,
             catch_up_waker: None,
             wakers: Vec::new(),
@@ -650,7 +651,7 @@ impl State {
                     next <= self.current,
                     "a group that is behind lacks events: otherwise it would receive live events a second time"
                 );
-                self.behind.push_back(handle);
+                self.behind.add(next, handle);
                 self.wakers.extend(self.catch_up_waker.take());
             }
             Position::Parked { next } => {
@@ -668,8 +669,8 @@ impl State {
         }
     }
 
-    /// Removes a group from its index entry, from the groups that accept more watchers, and from the count of unsynced
-    /// watchers.
+    /// Removes a group from its index entry or the groups that can catch up, from the groups that accept more watchers,
+    /// and from the count of unsynced watchers.
     fn unlist(&mut self, handle: Handle) {
         let group = self.groups.get(handle).expect("a group that is moved still exists");
         let (entry, position) = (group.entry, group.position);
@@ -679,7 +680,9 @@ impl State {
                 owner.open.remove(&group.key());
             }
         }
-        if let Position::Live { slot } = position {
+        if let Position::Behind { next } = position {
+            self.behind.remove(next, handle);
+        } else if let Position::Live { slot } = position {
             let list = self.index.value_mut(entry);
             let removed = list.swap_remove(slot);
             assert!(

@@ -29,6 +29,7 @@
 //! `tests.rs` tests each rule of the service separately. `tests/random.rs` compares random writes, slow readers,
 //! cancels and compactions with a model that computes the events that every watcher must receive.
 
+mod behind;
 mod catch_up;
 mod events;
 mod frame;

@@ -145,6 +145,48 @@ fn catch_up_reads_a_bounded_number_of_bytes_under_the_lock() {
     *own.lock() = None;
 }
 
+/// A pass reads a bounded number of changes, beginning at the lowest of the positions that it serves.
+#[test]
+fn new_watchers_at_old_revisions_do_not_delay_other_watchers_without_limit() {
+    const REVISIONS: i64 = 1000;
+    const PASS_CHANGES: usize = 50;
+    for (start_revision, last_value_bytes) in [(900, 10), (REVISIONS - 2, 5000)] {
+        let catch_up = CatchUpLimits {
+            response_revisions_max: 20,
+            pass_changes: PASS_CHANGES,
+            locked_revisions_max: 10,
+            locked_bytes_max: 1000,
+            ..CatchUpLimits::default()
+        };
+        let (keyspace, hub) = setup_with(WatchLimits { catch_up, ..WatchLimits::default() });
+        for revision in 2..=REVISIONS {
+            let bytes = if revision < REVISIONS - 1 { 10 } else { last_value_bytes };
+            keyspace.put(&hub, b"k", &vec![b'x'; bytes]);
+        }
+        let mut stream = hub.open_stream(1 << 20);
+        watch(&mut stream, create(b"k", b"", start_revision));
+        drain(&mut stream);
+        let (mut others, mut revisions, mut passes) = (Vec::new(), Vec::new(), 0);
+        // In a round, the watcher is served once, and the other watchers need one pass for every 50 changes.
+        let passes_max = REVISIONS as usize / PASS_CHANGES + 1;
+        while revisions.last() != Some(&REVISIONS) {
+            let mut other = hub.open_stream(1 << 20);
+            watch(&mut other, create(b"other", b"", 1));
+            others.push(other);
+            hub.catch_up().unwrap();
+            passes += 1;
+            let responses = drain(&mut stream);
+            if !responses.is_empty() {
+                passes = 0;
+            }
+            assert!(passes <= passes_max, "no response in {passes} passes after {revisions:?}");
+            let events = responses.iter().flat_map(|response| &response.events);
+            revisions.extend(events.map(|e| e.kv.as_ref().unwrap().fields().mod_revision));
+        }
+        assert!(revisions.into_iter().eq(start_revision..=REVISIONS));
+    }
+}
+
 #[test]
 fn previous_values_count_towards_the_size_of_a_response() {
     let catch_up = CatchUpLimits { response_bytes: 1000, ..CatchUpLimits::default() };
