@@ -21,7 +21,7 @@ use super::watcher_set::{WatchParameters, Watcher, WatcherSet};
 use crate::byte_limit::Share;
 use crate::call::Caller;
 use crate::framing::{self, Messages};
-use crate::outbox::{Outbox, OutboxMessage};
+use crate::outbox::OutboxMessage;
 use crate::relay::REQUEST_BYTES_MAX;
 
 /// The watch id in responses that belong to no watcher.
@@ -79,18 +79,8 @@ struct Progress {
 
 /// Serves a watch call.
 pub(crate) fn serve(hub: &Arc<Hub>, headers: &HeaderMap, body: Body) -> Response<Body> {
-    let outbox = Arc::new(Outbox::default());
-    let session = Session {
-        hub: Arc::clone(hub),
-        mailbox: Arc::new(Mailbox::new(Arc::clone(&outbox))),
-        caller: Caller::of(headers),
-        watchers: BTreeMap::new(),
-        ids: BTreeMap::new(),
-        behind: BTreeSet::new(),
-        next_id: 0,
-        next_serial: 0,
-        progress: Progress::default(),
-    };
+    let session = Session::new(hub, headers);
+    let outbox = Arc::clone(&session.mailbox.outbox);
     let requests = framing::requests(headers, body, REQUEST_BYTES_MAX);
     let task = tokio::spawn(session.run(requests));
     ending::answer(Body::new(outbox.body(task.abort_handle())))
@@ -106,6 +96,20 @@ impl Drop for Session {
 }
 
 impl Session {
+    fn new(hub: &Arc<Hub>, headers: &HeaderMap) -> Self {
+        Self {
+            hub: Arc::clone(hub),
+            mailbox: Arc::new(Mailbox::new(Arc::default())),
+            caller: Caller::of(headers),
+            watchers: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            behind: BTreeSet::new(),
+            next_id: 0,
+            next_serial: 0,
+            progress: Progress::default(),
+        }
+    }
+
     async fn run(mut self, mut requests: Messages) {
         let outbox = Arc::clone(&self.mailbox.outbox);
         let mut is_open = true;
@@ -233,6 +237,11 @@ impl Session {
         let (watch_id, serial) = (watcher.watch_id, watcher.serial);
         let wants_progress = watcher.wants_progress;
         let (set, watcher) = self.hub.add(parameters, watcher);
+        if !self.progress.asked.is_empty() {
+            // The response will promise that each watcher of the stream has received all events up to its revision.
+            self.progress.asked.insert(serial);
+            set.ask_progress(watcher);
+        }
         let state = WatcherState::Active { set, watcher };
         self.watchers.insert(watch_id, WatcherEntry { serial, state, wants_progress, bytes });
         self.ids.insert(serial, watch_id);

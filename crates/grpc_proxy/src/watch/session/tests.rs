@@ -1,10 +1,13 @@
 //! Tests of a client's stream. No member is reachable, so watches remain unanswered.
 
+use std::pin::Pin;
+use std::task::{Context, Waker};
+
 use bytes::BytesMut;
-use http_body::Frame;
+use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 use prost::Message as _;
-use quorate_api::etcdserverpb::WatchCancelRequest;
+use quorate_api::etcdserverpb::{WatchCancelRequest, WatchProgressRequest};
 use quorate_cli::flags::Matches;
 use quorate_telemetry::metrics::ProxyMetrics;
 use tokio::runtime::Handle;
@@ -40,6 +43,10 @@ fn create(watch_id: i64, start_revision: i64) -> RequestUnion {
     let key = Bytes::copy_from_slice(&watch_id.to_be_bytes());
     let request = WatchCreateRequest { key, watch_id, start_revision, ..Default::default() };
     RequestUnion::CreateRequest(request)
+}
+
+fn progress() -> RequestUnion {
+    RequestUnion::ProgressRequest(WatchProgressRequest {})
 }
 
 fn cancel(watch_id: i64) -> RequestUnion {
@@ -91,6 +98,26 @@ async fn watchers_beyond_the_memory_limit_are_refused_until_others_are_cancelled
         assert_eq!(responses.next().await.watch_id, watch_id);
     }
     assert_eq!(hub.watcher_bytes.used(), 0);
+}
+
+#[tokio::test]
+async fn a_progress_response_covers_watchers_that_are_created_before_it() {
+    let hub = hub(usize::MAX);
+    let mut session = Session::new(&hub, &HeaderMap::new());
+    let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+    let mut body = session.mailbox.outbox.body(task);
+    for union in [create(1, 0), progress(), create(2, 1)] {
+        session.handle(WatchRequest { request_union: Some(union) });
+    }
+    for (serial, revision) in [(0, 10), (1, 8)] {
+        let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending(), "watcher 2 may lack earlier events");
+        let header = Some(ResponseHeader { revision, ..ResponseHeader::default() });
+        session.handle_notice(Notice { serial, change: WatcherChange::Progressed { header } });
+    }
+    let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    let response = WatchResponse::decode(&frame[5..]).unwrap();
+    assert_eq!((response.watch_id, response.header.unwrap().revision), (NO_WATCHER, 8));
 }
 
 #[tokio::test]
