@@ -1,5 +1,6 @@
 //! A watch that survives the loss of its connection. It continues at the revision after the last received revision, so
-//! that it reports every event exactly once.
+//! that it reports every event exactly once. If the connection breaks between two fragments of a response, the last
+//! revision may be incomplete. The watch then continues at this revision, and skips the events that it has reported.
 
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_api::etcdserverpb::{
     WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
 };
+use quorate_api::mvccpb::Event;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataValue;
@@ -37,6 +39,11 @@ pub struct Events<'a> {
     client: &'a Client,
     /// The request that would create the watch at its current revision.
     create: WatchCreateRequest,
+    /// The number of events of revision `create.start_revision` that have been returned, if the other events of the
+    /// revision may follow in another fragment.
+    returned_count: usize,
+    /// The number of returned events that the current stream still has to repeat.
+    repeated_count: usize,
     leader: Leader,
     /// The number of streams on which the watch has been created so far.
     streams: u64,
@@ -63,6 +70,8 @@ impl<'a> Events<'a> {
         Self {
             client,
             create,
+            returned_count: 0,
+            repeated_count: 0,
             leader,
             streams: 0,
             streams_before: 0,
@@ -77,9 +86,11 @@ impl<'a> Events<'a> {
     pub async fn next(&mut self) -> Result<WatchResponse, Status> {
         loop {
             let status = match self.try_next().await {
-                Ok(response) => {
-                    self.advance(&response);
-                    return Ok(response);
+                Ok(mut response) => {
+                    if self.advance(&mut response) {
+                        return Ok(response);
+                    }
+                    continue;
                 }
                 Err(status) => status,
             };
@@ -112,6 +123,7 @@ impl<'a> Events<'a> {
             Some(stream) => stream,
             none => {
                 self.streams_before = self.streams;
+                self.repeated_count = self.returned_count;
                 let opened = open(self.client, &self.create, self.leader).await?;
                 if std::mem::take(&mut self.asks_progress) {
                     opened.ask_progress();
@@ -124,18 +136,34 @@ impl<'a> Events<'a> {
         response.ok_or_else(|| Status::unavailable("EOF"))
     }
 
-    /// Updates the revision at which the watch continues.
-    fn advance(&mut self, response: &WatchResponse) {
+    /// Updates the position at which the watch continues, and removes the events that were returned before. Returns
+    /// false if no other events remain.
+    fn advance(&mut self, response: &mut WatchResponse) -> bool {
         let revision = response.header.as_ref().map_or(0, |header| header.revision);
         self.streams += u64::from(response.created && !response.canceled);
-        if let Some(last) = response.events.last() {
-            let seen = last.kv.as_ref().map_or(0, |record| record.fields().mod_revision);
-            self.create.start_revision = seen + 1;
-        } else if is_progress(response)
-            || (response.created && self.create.start_revision == 0 && !response.canceled)
-        {
-            self.create.start_revision = revision + 1;
-        }
+        let Some(last) = response.events.last().map(revision_of) else {
+            if is_progress(response)
+                || (response.created && self.create.start_revision == 0 && !response.canceled)
+            {
+                (self.create.start_revision, self.returned_count) = (revision + 1, 0);
+            }
+            return true;
+        };
+        let first = self.create.start_revision;
+        let is_first = |event: &&Event| revision_of(event) == first;
+        let repeated =
+            response.events.iter().take(self.repeated_count).take_while(is_first).count();
+        response.events.drain(..repeated);
+        let has_more = !response.events.is_empty();
+        self.repeated_count = if has_more { 0 } else { self.repeated_count - repeated };
+        (self.create.start_revision, self.returned_count) = if response.fragment {
+            let is_last = |event: &&Event| revision_of(event) == last;
+            let count = response.events.iter().rev().take_while(is_last).count();
+            (last, count + if last == first { self.returned_count } else { 0 })
+        } else {
+            (last + 1, 0)
+        };
+        has_more
     }
 }
 
@@ -189,6 +217,10 @@ pub fn cancel_text(response: &WatchResponse) -> String {
     status_text(&Status::failed_precondition(response.cancel_reason.clone()))
 }
 
+fn revision_of(event: &Event) -> i64 {
+    event.kv.as_ref().map_or(0, |record| record.fields().mod_revision)
+}
+
 /// Returns whether a response is a progress notification.
 #[must_use]
 pub fn is_progress(response: &WatchResponse) -> bool {
@@ -216,7 +248,6 @@ mod tests {
     use std::rc::Rc;
 
     use quorate_api::etcdserverpb::ResponseHeader;
-    use quorate_api::mvccpb::Event;
     use quorate_api::record::{Fields, KeyValue};
 
     use super::*;
@@ -245,20 +276,68 @@ mod tests {
         let client = unreachable_client();
         let mut events = Events::new(&client, WatchCreateRequest::default(), Leader::Required);
         let header = Some(ResponseHeader { revision: 10, ..Default::default() });
-        let created = WatchResponse { header, created: true, ..Default::default() };
-        events.advance(&created);
+        let mut created = WatchResponse { header, created: true, ..Default::default() };
+        events.advance(&mut created);
         assert_eq!((events.create.start_revision, events.streams), (11, 1));
         let fields = Fields { key: b"a", mod_revision: 15, ..Fields::default() };
         let event = Event { kv: Some(KeyValue::new(&fields)), ..Default::default() };
-        events.advance(&WatchResponse { events: vec![event], ..created.clone() });
+        events.advance(&mut WatchResponse { events: vec![event], ..created.clone() });
         assert_eq!(events.create.start_revision, 16);
         let header = Some(ResponseHeader { revision: 20, ..Default::default() });
-        let progress = WatchResponse { header, ..Default::default() };
+        let mut progress = WatchResponse { header, ..Default::default() };
         assert!(is_progress(&progress) && !is_progress(&created));
-        events.advance(&progress);
+        events.advance(&mut progress);
         assert_eq!(events.create.start_revision, 21);
-        events.advance(&created);
+        events.advance(&mut created);
         assert_eq!(events.create.start_revision, 21);
+    }
+
+    fn events_at(revisions: &[i64], fragment: bool) -> WatchResponse {
+        let event = |(number, &mod_revision): (usize, _)| {
+            let key = &*number.to_string().into_bytes();
+            let fields = Fields { key, mod_revision, ..Fields::default() };
+            Event { kv: Some(KeyValue::new(&fields)), ..Default::default() }
+        };
+        let header = Some(ResponseHeader { revision: 30, ..Default::default() });
+        let events = revisions.iter().enumerate().map(event).collect();
+        WatchResponse { header, events, fragment, ..Default::default() }
+    }
+
+    fn reconnect(events: &mut Events<'_>) {
+        events.repeated_count = events.returned_count;
+    }
+
+    /// Returns the keys of the events that the caller of [`Events::next`] receives.
+    fn returned(events: &mut Events<'_>, mut response: WatchResponse) -> Option<Vec<String>> {
+        let key = |event: Event| String::from_utf8(event.kv.unwrap().key().to_vec()).unwrap();
+        let is_returned = events.advance(&mut response);
+        is_returned.then(|| response.events.into_iter().map(key).collect())
+    }
+
+    #[test]
+    fn a_watch_whose_connection_breaks_between_fragments_returns_each_event_once() {
+        let client = unreachable_client();
+        let mut events = Events::new(&client, WatchCreateRequest::default(), Leader::Required);
+        assert_eq!(returned(&mut events, events_at(&[14, 15], true)).unwrap(), ["0", "1"]);
+        assert_eq!(events.create.start_revision, 15);
+        assert_eq!(returned(&mut events, events_at(&[15], true)).unwrap(), ["0"]);
+        assert_eq!(events.create.start_revision, 15);
+        // The next stream repeats the two events of revision 15 that have been returned.
+        reconnect(&mut events);
+        assert_eq!(returned(&mut events, events_at(&[15], true)), None);
+        assert_eq!(returned(&mut events, events_at(&[15, 15], true)).unwrap(), ["1"]);
+        reconnect(&mut events);
+        assert_eq!(
+            returned(&mut events, events_at(&[15, 15, 15, 15, 16], false)).unwrap(),
+            ["3", "4"]
+        );
+        assert_eq!(events.create.start_revision, 17);
+        // The fragment before the break contained the last event of its revision.
+        assert_eq!(returned(&mut events, events_at(&[17], true)).unwrap(), ["0"]);
+        reconnect(&mut events);
+        assert_eq!(returned(&mut events, events_at(&[17], false)), None);
+        assert_eq!(events.create.start_revision, 18);
+        assert_eq!(returned(&mut events, events_at(&[18], false)).unwrap(), ["0"]);
     }
 
     #[test]
