@@ -216,6 +216,12 @@ pub enum Refusal {
          with `ctl downgrade enable`, and set the flag again once `/version` shows the lower version"
     )]
     HeldBack { held: Version, cluster: Version },
+    #[error(
+        "the cluster version is {cluster}, but members older than 3.5 stop with a panic when they apply the entry \
+         with which this member would publish its client URLs; upgrade all members to etcd 3.5 first, and wait until \
+         `/version` shows the cluster version 3.5.0"
+    )]
+    TooOld { cluster: Version },
     #[error("the member has been permanently removed from the cluster")]
     Removed,
     #[error("membership: too many learner members in cluster")]
@@ -240,6 +246,21 @@ pub enum Refusal {
     PeerUrls { cluster: String, mismatch: PeerUrlsMismatch },
     #[error("incompatible with current running cluster")]
     Incompatible,
+}
+
+/// The oldest version of members that can apply the entries that a Quorate member proposes.
+const OLDEST_SUPPORTED: Version = Version::new(3, 5);
+
+/// Checks that the members of a cluster with this version can apply the entries that a Quorate member proposes.
+///
+/// Every new cluster has version 3.0 at first. Then only the versions of its members matter: `server` is the version of
+/// one member, if it is known.
+pub fn check_supported(cluster: Version, server: Option<Version>) -> Result<(), Refusal> {
+    let is_supported = match server {
+        Some(server) if cluster == Version::MINIMUM => server >= OLDEST_SUPPORTED,
+        Some(_) | None => cluster >= OLDEST_SUPPORTED || cluster == Version::MINIMUM,
+    };
+    if is_supported { Ok(()) } else { Err(Refusal::TooOld { cluster }) }
 }
 
 /// Why the initial cluster in the flags is needed.
@@ -350,8 +371,12 @@ impl Flags {
         self.check_learners(members.iter())
     }
 
-    /// Checks that a member with `--hold-cluster-version` does not open the files of a cluster with a higher version.
+    /// Checks that this member can continue in a cluster with the version in its files: the version must be supported,
+    /// and must not exceed `--hold-cluster-version`.
     pub fn check_version(&self, cluster: Option<Version>) -> Result<(), Refusal> {
+        if let Some(cluster) = cluster {
+            check_supported(cluster, None)?;
+        }
         match (self.held_version, cluster) {
             (Some(held), Some(cluster)) if cluster > held => {
                 Err(Refusal::HeldBack { held, cluster })

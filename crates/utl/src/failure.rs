@@ -88,6 +88,14 @@ pub(crate) enum Failure {
         /// Advice for the operator.
         advice: String,
     },
+    /// The directory is sound, but a member refuses to start on it.
+    #[error("a member does not start on {}: {reason}", path.display())]
+    Refused {
+        /// Path of the directory.
+        path: PathBuf,
+        /// Reason of the refusal, with the remedy.
+        reason: String,
+    },
     /// The file does not contain the bucket.
     #[error("{}: there is no bucket {bucket}", path.display())]
     NoBucket {
@@ -165,6 +173,7 @@ impl Failure {
             | Self::InUse { .. }
             | Self::Io { .. }
             | Self::Damaged { .. }
+            | Self::Refused { .. }
             | Self::NoBucket { .. }
             | Self::NoKey { .. }
             | Self::Nested { .. }

@@ -26,9 +26,11 @@ use prost::Message;
 use quorate_api::etcdserverpb::Metadata;
 use quorate_cli::flags::Flag;
 use quorate_config::{InitialMembers, Url, texts};
+use quorate_core::bootstrap::check_supported;
 use quorate_state::backend::{Backend, BackendView, Batch};
 use quorate_state::members::{FOUNDING_TERM, Founders, V2Membership};
-use quorate_state::schema::{Bucket, RecordKey, Revision, meta};
+use quorate_state::schema::{Bucket, RecordKey, Revision, cluster, meta};
+use quorate_state::versions::Version;
 use quorate_storage::bolt::Options;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::{Disk, DiskFile, OpenMode};
@@ -268,6 +270,12 @@ impl NewMember {
         }
         for member in self.founders.iter() {
             batch.put(Bucket::Members, member.id.to_string(), member.to_json());
+        }
+        let version = view.get(Bucket::Cluster, cluster::VERSION)?;
+        let version = version.and_then(|text| Version::parse(&String::from_utf8_lossy(&text)));
+        if version.is_some_and(|version| check_supported(version, None).is_err()) {
+            // The version is that of the old cluster. The members of the new cluster agree on a version again.
+            batch.delete(Bucket::Cluster, cluster::VERSION);
         }
         if self.bump_revision > 0 {
             bump(&view, self.bump_revision, &mut batch)?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use quorate_api::record::{Fields, KeyValue};
 use quorate_state::backend::{Backend, Batch};
-use quorate_state::schema::{RecordKey, Revision};
+use quorate_state::schema::{Bucket, RecordKey, Revision, cluster};
 use quorate_storage::bolt::Options;
 use quorate_storage::disk::{Disk, RealDisk};
 use sha2::{Digest as _, Sha256};
@@ -93,6 +93,30 @@ fn other_commands_accept_the_directory_of_a_restored_member() {
     assert!(dumped.contains("voters 8e9e05c52164694d"), "{dumped}");
     let dumped = success(&["wal", "dump", data]);
     assert!(dumped.contains("add member 8e9e05c52164694d"), "{dumped}");
+}
+
+/// Sets the cluster version in a backend file.
+fn set_cluster_version(file: &Path, version: &'static str) {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let backend = Backend::open(&disk, file, Options::default()).unwrap();
+    let mut batch = Batch::new();
+    batch.put(Bucket::Cluster, cluster::VERSION, version);
+    backend.commit(&batch).unwrap();
+}
+
+#[test]
+fn a_directory_of_a_cluster_older_than_3_5_is_refused_but_a_snapshot_of_it_can_be_restored() {
+    let root = tempfile::tempdir().unwrap();
+    let (file, data) = (root.path().join("db"), root.path().join("new"));
+    backend(&file);
+    set_cluster_version(&file, "3.4.0");
+    let (file, data) = (file.to_str().unwrap(), data.to_str().unwrap());
+    drop(success(&["snapshot", "restore", file, "--data-dir", data, "--skip-hash-check"]));
+    drop(success(&["verify", data]));
+    set_cluster_version(Path::new(&format!("{data}/member/snap/db")), "3.4.0");
+    let (code, report, errors) = utl(&["verify", data]);
+    assert!(code == 1 && report.contains("REFUSED"), "{code} {report}");
+    assert!(errors.contains("upgrade all members to etcd 3.5 first"), "{errors}");
 }
 
 #[test]

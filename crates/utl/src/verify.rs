@@ -78,16 +78,18 @@ fn run(session: &Session) -> Result<(), Failure> {
         );
     }
     session.show(&findings.report())?;
+    let path = dirs.root().to_path_buf();
     match findings.damage_count() {
-        0 => Ok(()),
+        0 => findings
+            .refusal()
+            .map_or(Ok(()), |reason| Err(Failure::Refused { path, reason: reason.to_owned() })),
         count => {
             let is_readable = facts.is_some_and(|facts| facts.is_readable());
             let last = match is_readable {
                 true => format!(". {}", restore_backend(&dirs.backend())),
                 false => String::new(),
             };
-            let (path, advice) = (dirs.root().to_path_buf(), format!("{ADVICE}{last}"));
-            Err(Failure::Damaged { path, count, advice })
+            Err(Failure::Damaged { path, count, advice: format!("{ADVICE}{last}") })
         }
     }
 }

@@ -229,11 +229,9 @@ impl AskVersions {
         self.flags.held_version.unwrap_or(Version::OWN)
     }
 
-    /// Continues with the answer. `are_compatible` is true if the versions allow this member to join.
-    pub fn answer(self, are_compatible: bool) -> Result<Step, Refusal> {
-        if !are_compatible {
-            return Err(Refusal::Incompatible);
-        }
+    /// Continues with the answer, which is the refusal if the versions do not allow this member to join.
+    pub fn answer(self, checked: Result<(), Refusal>) -> Result<Step, Refusal> {
+        checked?;
         self.flags.check_learners(self.cluster.members.values())?;
         let (cluster_id, member_id, name) = (self.cluster.id, self.own.0, self.flags.name);
         let identity = Identity { cluster_id, member_id, name };

@@ -79,7 +79,10 @@ impl World {
                     let compared = if is_same { Ok(()) } else { Err(differ()) };
                     question.answer(compared)?
                 }
-                Step::Versions(question) => question.answer(!self.is_incompatible)?,
+                Step::Versions(question) if self.is_incompatible => {
+                    question.answer(Err(Refusal::Incompatible))?
+                }
+                Step::Versions(question) => question.answer(Ok(()))?,
             };
         }
     }
@@ -223,6 +226,20 @@ fn a_member_with_a_held_version_does_not_open_files_of_a_higher_version() {
     assert!(held.check_version(Some(Version::new(3, 5))).is_ok());
     let refused = held.check_version(Some(Version::new(3, 6)));
     assert!(matches!(refused, Err(Refusal::HeldBack { .. })));
+}
+
+#[test]
+fn a_cluster_whose_members_are_older_than_3_5_is_refused() {
+    let check = |minor| flags(false).check_version(Some(Version::new(3, minor)));
+    for minor in 1..=4 {
+        assert!(matches!(check(minor), Err(Refusal::TooOld { .. })), "3.{minor}");
+    }
+    for minor in [0, 5, 6, 7] {
+        assert!(check(minor).is_ok(), "3.{minor}");
+    }
+    // A new cluster has version 3.0, whatever the version of its members.
+    let joins = |server| check_supported(Version::MINIMUM, Some(server)).is_ok();
+    assert!(joins(Version::new(3, 5)) && joins(Version::OWN) && !joins(Version::new(3, 4)));
 }
 
 #[test]

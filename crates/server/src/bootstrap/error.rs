@@ -30,6 +30,7 @@ impl BootError {
             Refusal::NoMetadata
             | Refusal::Metadata(_)
             | Refusal::HeldBack { .. }
+            | Refusal::TooOld { .. }
             | Refusal::Removed
             | Refusal::TooManyLearners
             | Refusal::OtherFounding { .. }

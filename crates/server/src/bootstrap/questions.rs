@@ -59,8 +59,8 @@ pub(super) async fn decide(
             }
             Step::Versions(question) => {
                 let timeout = config.request_timeout();
-                let are_compatible = remote::is_compatible(&question, way(timeout)).await;
-                question.answer(are_compatible)
+                let checked = remote::check_versions(&question, way(timeout)).await;
+                question.answer(checked)
             }
         };
         step = next.map_err(|refusal| BootError::refused(refusal, dirs))?;

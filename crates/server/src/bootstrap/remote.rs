@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quorate_core::bootstrap::{AskVersions, Cluster, NoCluster};
+use quorate_core::bootstrap::{AskVersions, Cluster, NoCluster, Refusal, check_supported};
 use quorate_state::members::Member;
 use quorate_state::units::MemberId;
 use quorate_state::versions::Version;
@@ -87,18 +87,18 @@ async fn ask_members(url: &str, dialer: &Dialer, timeout: Duration) -> Result<Cl
     Ok(Cluster { id, members })
 }
 
-/// Returns whether this member may join members with these versions. At least one member must report the cluster
-/// version, and no reported version may be out of range.
-pub(super) async fn is_compatible(
+/// Checks whether this member may join members with these versions. At least one member must report the cluster
+/// version, and no reported version may be out of range or unsupported.
+pub(super) async fn check_versions(
     question: &AskVersions,
     (dialer, timeout): (&Dialer, Duration),
-) -> bool {
+) -> Result<(), Refusal> {
     let (others, own) = (question.others(), question.own_version());
     let mut asked = JoinSet::new();
     for (id, urls) in others.clone() {
         let dialer = dialer.clone();
         asked.spawn(async move {
-            (id, first_answer(&urls, "/version", (&dialer, timeout), to_version).await)
+            (id, first_answer(&urls, "/version", (&dialer, timeout), to_versions).await)
         });
     }
     let mut versions = BTreeMap::new();
@@ -114,7 +114,7 @@ pub(super) async fn is_compatible(
         (Version::MINIMUM, own)
     };
     let mut any = false;
-    for (id, text) in versions {
+    for (id, Versions { cluster: text, server }) in versions {
         let Some(version) = Version::parse(&text) else {
             log::warn!(
                 "failed to parse cluster version of remote member",
@@ -131,11 +131,12 @@ pub(super) async fn is_compatible(
                 "minimum-cluster-version-supported" = least.to_string(),
                 "maximum-cluster-version-supported" = most.to_string()
             );
-            return false;
+            return Err(Refusal::Incompatible);
         }
+        check_supported(version, server)?;
         any = true;
     }
-    any
+    if any { Ok(()) } else { Err(Refusal::Incompatible) }
 }
 
 /// Returns whether a downgrade is in progress. The first response is used, because the answering member has already
@@ -160,11 +161,19 @@ fn to_bool(body: &[u8]) -> Option<bool> {
     }
 }
 
-/// Returns the cluster version in the response, or an empty string if there is none.
-fn to_version(body: &[u8]) -> Option<String> {
+/// The versions that a member reports.
+struct Versions {
+    /// The cluster version as text; empty if the member reports none.
+    cluster: String,
+    /// The version of the member, if it can be parsed.
+    server: Option<Version>,
+}
+
+fn to_versions(body: &[u8]) -> Option<Versions> {
     let versions: serde_json::Map<String, Value> = serde_json::from_slice(body).ok()?;
-    let text = versions.get("etcdcluster").and_then(Value::as_str);
-    Some(text.unwrap_or_default().to_owned())
+    let text = |name: &str| versions.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (cluster, server) = (text("etcdcluster").to_owned(), Version::parse(text("etcdserver")));
+    Some(Versions { cluster, server })
 }
 
 /// Returns the first readable response from a member's URLs.

@@ -134,7 +134,12 @@ const CLUSTER: u64 = 0xa08f_a521_472b_8d00;
 
 /// Returns the response to `/version`.
 fn version(cluster: &str) -> String {
-    format!(r#"{{"etcdserver":"3.7.1","etcdcluster":"{cluster}","storage":"unknown"}}"#)
+    versions("3.7.1", cluster)
+}
+
+/// Returns the response to `/version` of a member with this version of its own.
+fn versions(server: &str, cluster: &str) -> String {
+    format!(r#"{{"etcdserver":"{server}","etcdcluster":"{cluster}","storage":"unknown"}}"#)
 }
 
 /// Returns a URL on which no member listens.

@@ -475,6 +475,7 @@ impl World {
             | Refusal::NoMetadata
             | Refusal::Metadata(_)
             | Refusal::HeldBack { .. }
+            | Refusal::TooOld { .. }
             | Refusal::OtherFounding { .. }
             | Refusal::Published { .. }
             | Refusal::Bootstrapped(_)

@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
+use quorate_core::bootstrap::check_supported;
 use quorate_state::alarm::Alarms;
 use quorate_state::backend::{Backend, BackendView};
 use quorate_state::lease::LeaseRecord;
 use quorate_state::members::Members;
 use quorate_state::mvcc::{Recovered, Store, StoreOptions};
-use quorate_state::schema::{Bucket, meta};
+use quorate_state::schema::{Bucket, cluster, meta};
+use quorate_state::versions::{Version, Versions};
 
 use super::findings::Findings;
 use crate::failure::Failure;
@@ -67,6 +69,11 @@ pub(crate) fn examine(backend: &Backend, findings: &mut Findings) -> Option<Back
             None
         }
     };
+    match cluster_version(&view).map(|version| version.map(|it| check_supported(it, None))) {
+        Ok(None | Some(Ok(()))) => {}
+        Ok(Some(Err(refusal))) => findings.refused(PART, refusal.to_string()),
+        Err(problem) => findings.damaged(PART, problem),
+    }
     match view.consistent_index() {
         Ok((applied, _)) => Some(BackendFacts { applied, revision, members }),
         Err(fault) => {
@@ -112,6 +119,13 @@ fn keyspace(backend: &Backend, view: &BackendView) -> Result<Keyspace, Failure> 
         leases.len()
     );
     Ok(Keyspace { says, revision: hash.hash_revision, dangling })
+}
+
+/// Reads the cluster version. Returns `None` if the members have not agreed on a version yet.
+fn cluster_version(view: &BackendView) -> Result<Option<Version>, String> {
+    let stored = view.get(Bucket::Cluster, cluster::VERSION).map_err(|fault| fault.to_string())?;
+    let versions = Versions::load(stored.as_deref(), None).map_err(|error| error.to_string())?;
+    Ok(versions.cluster())
 }
 
 fn members(view: &BackendView) -> Result<Members, String> {

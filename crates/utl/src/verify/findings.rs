@@ -15,6 +15,8 @@ pub(super) enum Grade {
     Sound,
     /// The finding is unusual, but does not prevent a member from starting.
     Notable,
+    /// The files are sound, but this version of Quorate does not start on them.
+    Refused,
     /// A member would not start, or would lack acknowledged changes.
     Damaged,
 }
@@ -32,6 +34,16 @@ impl Findings {
 
     pub(super) fn notable(&mut self, part: &'static str, says: impl Into<String>) {
         self.list.push((Grade::Notable, part, says.into()));
+    }
+
+    pub(super) fn refused(&mut self, part: &'static str, says: impl Into<String>) {
+        self.list.push((Grade::Refused, part, says.into()));
+    }
+
+    /// Returns the first reason for which a member would refuse sound files.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        let mut refused = self.list.iter().filter(|(grade, ..)| *grade == Grade::Refused);
+        refused.next().map(|(.., says)| says.as_str())
     }
 
     pub(super) fn damaged(&mut self, part: &'static str, says: impl Into<String>) {
@@ -54,6 +66,7 @@ impl Findings {
             let grade = match grade {
                 Grade::Sound => "ok",
                 Grade::Notable => "note",
+                Grade::Refused => "REFUSED",
                 Grade::Damaged => "DAMAGED",
             };
             [grade, *part, says.as_str()].map(|text| Cell::Text(text.to_owned())).to_vec()

@@ -21,6 +21,11 @@ fn joiner(folder: &TempDir, cluster: &str) -> Config {
 
 /// Starts one member of a cluster of two. The member returns these responses to requests about versions.
 fn member_of_two(cluster_version: &str, downgrade: &str) -> Peer {
+    member_of_two_with(version(cluster_version), downgrade)
+}
+
+/// Starts one member of a cluster of two. The member returns this response to `/version`.
+fn member_of_two_with(versions: String, downgrade: &str) -> Peer {
     Peer::new(|url| {
         vec![
             (
@@ -30,7 +35,7 @@ fn member_of_two(cluster_version: &str, downgrade: &str) -> Peer {
                        {{"id":18446744073709551615,"peerURLs":["{url}"],"name":"x","clientURLs":["http://c:1"]}}]"#
                 ),
             ),
-            ("/version", version(cluster_version)),
+            ("/version", versions.clone()),
             ("/downgrade/enabled", downgrade.to_owned()),
         ]
     })
@@ -282,6 +287,27 @@ fn only_clusters_of_a_compatible_version_are_joined() {
             drop(boot_with(&config, &real_disk(), &NoNames).unwrap());
         } else {
             assert_eq!(refusal(&config), "incompatible with current running cluster");
+        }
+    }
+}
+
+#[test]
+fn a_cluster_whose_members_are_older_than_3_5_is_not_joined() {
+    for (versions, is_refused) in [
+        (versions("3.4.23", "3.4.0"), true),
+        (versions("3.4.23", "3.0.0"), true),
+        (versions("3.5.0", "3.0.0"), false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let peer = member_of_two_with(versions.clone(), "false");
+        let config = joiner(&folder, &format!("j={OWN},other={}", peer.url));
+        let booted = boot_with(&config, &real_disk(), &NoNames);
+        match booted.map(drop) {
+            Ok(()) => assert!(!is_refused, "{versions}"),
+            Err(error) => {
+                assert!(is_refused, "{versions}: {error}");
+                assert!(error.to_string().contains("upgrade all members to etcd 3.5 first"));
+            }
         }
     }
 }

@@ -188,15 +188,33 @@ fn election_flags_are_passed_to_the_node() {
     }
 }
 
+/// Writes the cluster version to the backend file of a stopped member.
+fn set_cluster_version(config: &Config, version: &'static str) {
+    let path = DataDir::new(Path::new(&config.data_dir), None).backend();
+    let backend = Backend::open(&real_disk(), &path, bolt::Options::default()).unwrap();
+    let mut batch = Batch::new();
+    batch.put(Bucket::Cluster, &b"clusterVersion"[..], version);
+    backend.commit(&batch).unwrap();
+}
+
+#[test]
+fn a_member_of_a_cluster_older_than_3_5_is_not_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    create_used_directory(&config, &[]);
+    set_cluster_version(&config, "3.4.0");
+    let refused = refusal(&config);
+    assert!(refused.contains("upgrade all members to etcd 3.5 first"), "{refused}");
+    set_cluster_version(&config, "3.0.0");
+    drop(boot_with(&config, &real_disk(), &NoNames).unwrap());
+}
+
 #[test]
 fn a_member_with_a_lower_server_version_does_not_open_newer_files() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     create_used_directory(&config, &[]);
-    let mut booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
-    booted.state.batch_mut().put(Bucket::Cluster, &b"clusterVersion"[..], "3.6.0");
-    booted.backend.commit(&booted.state.take_batch()).unwrap();
-    drop(booted);
+    set_cluster_version(&config, "3.6.0");
     let held =
         |minor| Config { hold_cluster_version: Some(Version::new(3, minor)), ..config.clone() };
     let text = "invalid downgrade; server version is lower than determined cluster version";
