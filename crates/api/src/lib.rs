@@ -7,6 +7,7 @@
 //!
 //! The feature `grpc` adds client and server stubs. This crate contains no logic beyond encoding.
 
+pub mod any_text;
 pub mod deep_txn;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

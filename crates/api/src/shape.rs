@@ -9,9 +9,11 @@
 //!
 //! The copy is made in one pass and is at most three times as long as the message.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use prost::{DecodeError, Message, Name};
-use quorate_protobuf::{Fields, Value, WireType, begin_message};
+use quorate_protobuf::{Fields, Value, WireType, begin_message, put_bytes};
 
 /// The nesting depth that the decoder supports.
 const DEPTH_MAX: usize = 100;
@@ -34,6 +36,7 @@ enum Kind {
     /// Single numbers or a packed list.
     Numbers(WireType),
     Bytes,
+    Text,
     /// The message at this position in [`SHAPES`].
     Message(usize),
 }
@@ -78,13 +81,62 @@ fn copy_known(shape: &Shape, message: &[u8], known: &mut Vec<u8>, depth: usize) 
                 copy_known(&SHAPES[*position], inner, known, depth)?;
                 begun.end(known)?;
             }
-            (Kind::Bytes | Kind::Numbers(_), Value::Bytes(_)) => known.extend_from_slice(whole),
+            (Kind::Bytes | Kind::Text | Kind::Numbers(_), Value::Bytes(_)) => {
+                known.extend_from_slice(whole);
+            }
             (Kind::Number(expected) | Kind::Numbers(expected), value)
                 if value.wire_type() == *expected =>
             {
                 known.extend_from_slice(whole);
             }
-            (Kind::Number(_) | Kind::Numbers(_) | Kind::Bytes | Kind::Message(_), _) => {}
+            (
+                Kind::Number(_) | Kind::Numbers(_) | Kind::Bytes | Kind::Text | Kind::Message(_),
+                _,
+            ) => {}
+        }
+    }
+}
+
+/// Copies a message and replaces the content of its text fields. All other fields remain as they are, even if they are
+/// unknown or have wrong wire types. Returns `None` if the bytes are not a message.
+#[cold]
+pub(crate) fn map_text(
+    name: &str,
+    encoded: &[u8],
+    map: fn(&[u8]) -> Cow<'_, [u8]>,
+) -> Option<Vec<u8>> {
+    let shape = SHAPES.iter().find(|shape| shape.name == name)?;
+    let mut mapped = Vec::with_capacity(encoded.len());
+    copy_mapped(shape, encoded, &mut mapped, map, DEPTH_MAX)?;
+    Some(mapped)
+}
+
+fn copy_mapped(
+    shape: &Shape,
+    message: &[u8],
+    mapped: &mut Vec<u8>,
+    map: fn(&[u8]) -> Cow<'_, [u8]>,
+    depth: usize,
+) -> Option<()> {
+    let Some(depth) = depth.checked_sub(1) else {
+        // Only transactions are nested this deeply, and they contain no text.
+        mapped.extend_from_slice(message);
+        return Some(());
+    };
+    let mut fields = Fields::new(message);
+    loop {
+        let from = fields.rest();
+        let Some(field) = fields.next() else { return Some(()) };
+        let (number, value) = field.ok()?;
+        let known = shape.fields.iter().find(|field| field.number == number);
+        match (known.map(|field| &field.kind), value) {
+            (Some(Kind::Message(position)), Value::Bytes(inner)) => {
+                let mut copy = Vec::with_capacity(inner.len());
+                copy_mapped(&SHAPES[*position], inner, &mut copy, map, depth)?;
+                put_bytes(number, &copy, mapped);
+            }
+            (Some(Kind::Text), Value::Bytes(text)) => put_bytes(number, &map(text), mapped),
+            _ => mapped.extend_from_slice(&from[..from.len() - fields.rest().len()]),
         }
     }
 }

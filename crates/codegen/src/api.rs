@@ -153,9 +153,8 @@ fn shape(field: &FieldDescriptorProto, position: impl Fn(&str) -> Option<usize>)
                 position(name).expect("the descriptors contain the message type of every field");
             return format!("Field {{ number: {number}, kind: Kind::Message({position}) }}");
         }
-        Type::String | Type::Bytes => {
-            return format!("Field {{ number: {number}, kind: Kind::Bytes }}");
-        }
+        Type::Bytes => return format!("Field {{ number: {number}, kind: Kind::Bytes }}"),
+        Type::String => return format!("Field {{ number: {number}, kind: Kind::Text }}"),
         Type::Group => unreachable!("no message contains groups"),
         Type::Double | Type::Fixed64 | Type::Sfixed64 => "Fixed64",
         Type::Float | Type::Fixed32 | Type::Sfixed32 => "Fixed32",

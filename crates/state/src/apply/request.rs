@@ -10,11 +10,11 @@
 
 use bytes::Bytes;
 use prost::Message;
-use quorate_api::deep_txn;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::membershippb::{
     Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest, DowngradeInfoSetRequest,
 };
+use quorate_api::{any_text, deep_txn};
 
 use crate::alarm::Cause;
 use crate::members::{Member, parse_id};
@@ -172,9 +172,27 @@ pub enum RequestFault {
 impl Request {
     /// Decodes an entry. Keys and values are slices of `data`. Decoding needs a stack of
     /// [`deep_txn::STACK_BYTES`].
+    ///
+    /// Text that is not valid UTF-8 is represented as [`any_text`] describes, because members of etcd up to 3.6 propose
+    /// and apply such requests.
     pub fn decode(data: Bytes) -> Result<Self, RequestFault> {
-        match Self::decode_shallow(&data) {
-            Err(RequestFault::Undecodable(error)) => match deep_txn::decode_entry(&data) {
+        Self::decode_valid(&data).or_else(|fault| {
+            if !matches!(fault, RequestFault::Undecodable(_)) {
+                return Err(fault);
+            }
+            let copies = [
+                any_text::make_valid::<pb::InternalRaftRequest>,
+                any_text::make_valid::<pb::Request>,
+            ];
+            let mut copies = copies.into_iter().filter_map(|copy| copy(&data));
+            copies.find_map(|copy| Self::decode_valid(&copy.into()).ok()).ok_or(fault)
+        })
+    }
+
+    /// Decodes an entry. Unlike [`Self::decode`], refuses text that is not valid UTF-8.
+    pub fn decode_valid(data: &Bytes) -> Result<Self, RequestFault> {
+        match Self::decode_shallow(data) {
+            Err(RequestFault::Undecodable(error)) => match deep_txn::decode_entry(data) {
                 Some(request) => Self::from_message(request),
                 None => Err(error.into()),
             },
@@ -336,6 +354,35 @@ mod tests {
             let expected = Command::Alarm(AlarmCommand { request, cause });
             assert_eq!(decode(&message).unwrap().command, expected);
         }
+    }
+
+    #[test]
+    fn names_of_users_and_roles_may_contain_any_bytes() {
+        for (field, expected) in [
+            (
+                1101,
+                AuthCommand::UserDelete(pb::AuthUserDeleteRequest {
+                    name: any_text::from_bytes(b"\xff"),
+                }),
+            ),
+            (
+                1200,
+                AuthCommand::RoleAdd(pb::AuthRoleAddRequest {
+                    name: any_text::from_bytes(b"\xff"),
+                }),
+            ),
+        ] {
+            let mut entry = b"\x08\x07".to_vec();
+            prost::encoding::bytes::encode(field, &b"\x0a\x01\xff".to_vec(), &mut entry);
+            let entry = Bytes::from(entry);
+            assert!(matches!(Request::decode_valid(&entry), Err(RequestFault::Undecodable(_))));
+            assert_eq!(Request::decode(entry).unwrap().command, Command::Auth(expected));
+        }
+        // A write by a user with such a name, and a request for the v2 store with such a value.
+        let put = Bytes::from_static(b"\x22\x03\x0a\x01k\xa2\x06\x05\x08\x07\x12\x01\xff");
+        assert_eq!(Request::decode(put).unwrap().username, any_text::from_bytes(b"\xff"));
+        let v2 = Bytes::from_static(b"\x08\x07\x12\x03PUT\x1a\x04/1/a\x22\x01\xff");
+        assert_eq!(Request::decode(v2).unwrap().command, Command::Nothing);
     }
 
     fn v2(method: &str, path: &str, val: &str) -> pb::Request {

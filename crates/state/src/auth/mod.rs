@@ -34,8 +34,8 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use quorate_api::authpb;
 use quorate_api::etcdserverpb as pb;
+use quorate_api::{any_text, authpb};
 use quorate_storage::bolt::KEY_BYTES_MAX;
 
 pub use self::refusal::AuthRefusal;
@@ -200,7 +200,8 @@ impl Auth {
         if request.name.is_empty() {
             return Ok(Err(AuthRefusal::UserEmpty));
         }
-        if request.name.len() > NAME_BYTES_MAX {
+        let name = stored_name(&request.name);
+        if name.len() > NAME_BYTES_MAX {
             return Ok(Err(AuthRefusal::NameTooLong));
         }
         if self.view.user(&request.name).is_some() {
@@ -215,7 +216,6 @@ impl Auth {
                 Err(refusal) => return Ok(Err(refusal)),
             }
         };
-        let name = Bytes::copy_from_slice(request.name.as_bytes());
         let user = authpb::User { name, password, roles: Vec::new(), options: Some(options) };
         self.put_user(&request.name, user, batch);
         self.count_change(batch);
@@ -228,7 +228,7 @@ impl Auth {
         }
         self.view.user(name).ok_or(AuthRefusal::UserNotFound)?;
         self.change().users.remove(name);
-        batch.delete(Bucket::AuthUsers, Bytes::copy_from_slice(name.as_bytes()));
+        batch.delete(Bucket::AuthUsers, stored_name(name));
         self.count_change(batch);
         self.reader.tokens().revoke_of_user(name);
         Ok(())
@@ -300,13 +300,13 @@ impl Auth {
         if name.is_empty() {
             return Err(AuthRefusal::RoleEmpty);
         }
-        if name.len() > NAME_BYTES_MAX {
+        let stored_name = stored_name(name);
+        if stored_name.len() > NAME_BYTES_MAX {
             return Err(AuthRefusal::NameTooLong);
         }
         if self.view.roles.contains_key(name) {
             return Err(AuthRefusal::RoleAlreadyExists);
         }
-        let stored_name = Bytes::copy_from_slice(name.as_bytes());
         let role = authpb::Role { name: stored_name, key_permission: Vec::new() };
         self.put_role(name, role, batch);
         self.count_change(batch);
@@ -322,7 +322,7 @@ impl Auth {
             return Err(AuthRefusal::RoleNotFound);
         }
         self.change().roles.remove(name);
-        batch.delete(Bucket::AuthRoles, Bytes::copy_from_slice(name.as_bytes()));
+        batch.delete(Bucket::AuthRoles, stored_name(name));
         let losing = |(user_name, user): (&String, &Arc<User>)| {
             Some((user_name.clone(), without_role(&user.record, name)?))
         };
@@ -425,6 +425,11 @@ impl View {
             roles: BTreeMap::new(),
         }
     }
+}
+
+/// Returns the name of a user or role as the key of its row.
+fn stored_name(name: &str) -> Bytes {
+    any_text::to_bytes(name).into()
 }
 
 /// Returns the user without the role, or `None` if the user does not have the role.

@@ -1,10 +1,11 @@
-//! Reads and writes the rows of users and roles.
+//! Reads and writes the rows of users and roles. A row contains the exact bytes of each name, which need not be valid
+//! UTF-8 ([`any_text`]).
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message;
-use quorate_api::authpb;
+use quorate_api::{any_text, authpb};
 
 use super::View;
 use crate::backend::{Batch, Fault, Rows};
@@ -17,7 +18,9 @@ const REVISION_MAX: u64 = u64::MAX / 2;
 type RecordFault = &'static str;
 
 pub(super) fn put_user(user: &authpb::User, batch: &mut Batch) {
-    batch.put(Bucket::AuthUsers, user.name.clone(), user.encode_to_vec());
+    let encoded = user.encode_to_vec();
+    let row = any_text::make_exact::<authpb::User>(&encoded).unwrap_or(encoded);
+    batch.put(Bucket::AuthUsers, user.name.clone(), row);
 }
 
 pub(super) fn put_role(role: &authpb::Role, batch: &mut Batch) {
@@ -67,7 +70,11 @@ impl View {
 
 /// Decodes a user. The name in the value must equal the key.
 fn read_user(key: &Bytes, value: &Bytes) -> Result<(String, authpb::User), RecordFault> {
-    let user = authpb::User::decode(value.clone()).map_err(|_| "the value is not a user")?;
+    let user = authpb::User::decode(value.clone()).or_else(|error| {
+        let valid = any_text::make_valid::<authpb::User>(value).ok_or(error)?;
+        authpb::User::decode(Bytes::from(valid))
+    });
+    let user = user.map_err(|_| "the value is not a user")?;
     let name = read_name(key, &user.name)?;
     Ok((name, user))
 }
@@ -82,5 +89,5 @@ fn read_name(key: &Bytes, stored: &Bytes) -> Result<String, RecordFault> {
     if key != stored {
         return Err("the name in the value differs from the key");
     }
-    String::from_utf8(key.to_vec()).map_err(|_| "the name is not valid UTF-8")
+    Ok(any_text::from_bytes(key))
 }

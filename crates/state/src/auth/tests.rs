@@ -75,6 +75,32 @@ fn a_restart_recovers_users_and_roles() {
 }
 
 #[test]
+fn names_that_are_not_valid_utf_8_keep_their_bytes() {
+    let role = any_text::from_bytes(b"\xff");
+    let (mut auth, mut batch) = (Auth::new(View::empty(), 0), Batch::new());
+    auth.add_role(&role, &mut batch).unwrap();
+    auth.add_role(&any_text::from_bytes(b"\xfe"), &mut batch).unwrap();
+    assert_eq!(auth.add_role(&role, &mut batch), Err(AuthRefusal::RoleAlreadyExists));
+    auth.add_user(&hashed(&any_text::from_bytes(b"u\xff"), ""), &mut batch).unwrap().unwrap();
+    auth.grant_role(&any_text::from_bytes(b"u\xff"), &role, &mut batch).unwrap();
+    let (_folder, backend) = stored(&batch);
+    // The rows that etcd 3.5 writes.
+    let users = backend.read().entries(Bucket::AuthUsers).unwrap();
+    let row: &[u8] = b"\x0a\x02u\xff\x1a\x01\xff\x22\x00";
+    assert_eq!(users, [(Bytes::from_static(b"u\xff"), Bytes::from_static(row))]);
+    let roles = backend.read().entries(Bucket::AuthRoles).unwrap();
+    let row = |name: u8| (Bytes::from(vec![name]), Bytes::from(vec![0x0a, 1, name]));
+    assert_eq!(roles, [row(0xfe), row(0xff)]);
+    let load = || View::load(&Rows::of_file(&backend.read()).unwrap()).unwrap().0;
+    assert_eq!(load(), *auth.view());
+    let mut batch = Batch::new();
+    auth.delete_role(&role, &mut batch).unwrap();
+    assert_eq!(auth.delete_user("x", &mut batch), Err(AuthRefusal::UserNotFound));
+    backend.commit(&batch).unwrap();
+    assert_eq!(load(), *auth.view());
+}
+
+#[test]
 fn the_error_for_an_invalid_auth_row_states_the_problem() {
     for (bucket, key, value, problem) in [
         (Bucket::AuthUsers, "ann", &b"\xff"[..], "not a user"),
