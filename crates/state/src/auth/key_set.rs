@@ -77,13 +77,14 @@ impl KeySet {
         Self { ranges }
     }
 
-    /// Returns whether all keys of a range are in the set. A range without keys is never covered.
+    /// Returns whether all keys of a range are in the set. For a range that ends at or before its first key, returns
+    /// whether that key is in the set, as etcd does.
     pub(super) fn covers(&self, key: &[u8], range_end: &[u8]) -> bool {
         let Some((_, last)) = self.last_from(key) else { return false };
         if range_end.is_empty() {
             return last.is_after(key);
         }
-        End::of(key, range_end).is_some_and(|end| end <= *last)
+        End::of(key, range_end).map_or_else(|| last.is_after(key), |end| end <= *last)
     }
 
     /// Returns the end of the range that contains a key, if the set contains the key.
@@ -127,9 +128,13 @@ mod tests {
             ("x", "\0", true),
             ("w", "\0", false),
             ("y", "yy", true),
-            // An empty range is never covered.
-            ("b", "b", false),
-            ("b", "a", false),
+            // For an empty range, only its first key matters.
+            ("a", "a", true),
+            ("b", "b", true),
+            ("b", "a", true),
+            ("f", "f", false),
+            ("g", "a", false),
+            ("x", "b", true),
             ("", "", false),
             ("", "\0", false),
         ] {
@@ -170,7 +175,8 @@ mod tests {
             let set = KeySet::union(owned.iter().map(|(key, end)| (&key[..], &end[..])));
             let is_granted =
                 |letter| ranges.iter().any(|(key, end)| *key <= letter && letter < *end);
-            let expected = asked.0 < asked.1 && (asked.0..asked.1).all(is_granted);
+            let expected =
+                is_granted(asked.0) && (asked.0..asked.1.max(asked.0)).all(is_granted);
             prop_assert_eq!(set.covers(&key_of(asked.0), &key_of(asked.1)), expected);
             prop_assert_eq!(set.covers(&key_of(asked.0), b""), is_granted(asked.0));
             let end = set.end_after(&key_of(asked.0));
