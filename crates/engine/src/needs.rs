@@ -88,7 +88,7 @@ impl Needs {
             self.histories.push(Span { key, range_end });
             return;
         }
-        let needs_values = RangeQuery::from_request(range).is_none_or(|query| query.needs_values());
+        let needs_values = RangeQuery::from_request(range).needs_values();
         let level = if needs_values { Level::Whole } else { Level::Facts };
         self.add_span(&range.key, &range.range_end, level);
     }

@@ -196,7 +196,7 @@ impl TableReader {
     }
 
     async fn range_of_txn(&self, range: &RangeRequest, position: Position) -> Answer<ResponseOp> {
-        let query = RangeQuery::from_request(range).expect("the sort options are valid");
+        let query = RangeQuery::from_request(range);
         let result = match self.range(&query, position).await? {
             Ok(result) => result,
             Err(refusal) => return Ok(Err(refusal)),

@@ -44,11 +44,9 @@ impl KeyspaceFile {
     ///
     /// # Errors
     ///
-    /// Returns an error if the sort order or target is invalid, if the revision is compacted or in the future, or if
-    /// the requested records are damaged.
+    /// Returns an error if the revision is compacted or in the future, or if the requested records are damaged.
     pub fn range(&self, request: &RangeRequest) -> Result<RangeResponse, KeyspaceFileError> {
-        let query = RangeQuery::from_request(request)
-            .ok_or_else(|| Failure::Arguments("the sort order or target is invalid".to_owned()))?;
+        let query = RangeQuery::from_request(request);
         let found = self.store.reader().view().range(&query).map_err(Failure::from)?;
         let header = ResponseHeader { revision: found.revision, ..Default::default() };
         Ok(RangeResponse {

@@ -196,7 +196,7 @@ impl Kv {
         ready: Ready,
     ) -> Result<Reply<RangeResponse>, RequestError> {
         self.await_barrier(ready, scope).await?;
-        let query = to_query(request);
+        let query = RangeQuery::from_request(request);
         let credentials = &scope.client().credentials;
         let pass =
             self.access_control.pass_to_read(credentials, |may| may.check_range(request)).await?;
@@ -312,10 +312,6 @@ fn reads_range(txn: &TxnRequest) -> bool {
         || txn.success.iter().chain(&txn.failure).any(is_read)
 }
 
-fn to_query(request: &RangeRequest) -> RangeQuery {
-    RangeQuery::from_request(request).expect("the sort options were checked")
-}
-
 /// The methods of the service, which `guarded` calls.
 impl Kv {
     pub(crate) async fn range(
@@ -333,7 +329,7 @@ impl Kv {
     ) -> Result<Response<BoxStream<RangeStreamResponse>>, Status> {
         let (client, request) = request.into_parts();
         let ready = self.writer.prepare(&client, Ask::Range(&request)).await.map_err(status)?;
-        let query = to_query(&request);
+        let query = RangeQuery::from_request(&request);
         let in_key_order = query.sort_order == SortOrder::None
             || (query.sort_order == SortOrder::Ascend && query.sort_target == SortTarget::Key);
         if !in_key_order {

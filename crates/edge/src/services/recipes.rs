@@ -145,7 +145,7 @@ impl Recipes {
     /// member must already have applied that revision. Returns false if the revision has been compacted.
     pub(crate) async fn is_first_at(&self, name: &Name, created: i64, revision: i64) -> bool {
         let before = RangeRequest { revision, ..name.last_before(created) };
-        let query = RangeQuery::from_request(&before).expect("the sort options are valid");
+        let query = RangeQuery::from_request(&before);
         self.store.range(&query).await.is_ok_and(|found| found.result.kvs.is_empty())
     }
 

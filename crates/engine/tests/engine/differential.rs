@@ -238,7 +238,7 @@ async fn compare(seed: u64, count: usize) {
             let range = generator.range();
             let view = member.state.published().view();
             let expected = read_range(&view, &range).unwrap();
-            let query = RangeQuery::from_request(&range).unwrap();
+            let query = RangeQuery::from_request(&range);
             let answer = read(&engine, &query).await;
             let expected = expected.map(|response| (response.kvs, response.count, response.more));
             let answer = answer.map(|result| (result.kvs, result.count, result.more));

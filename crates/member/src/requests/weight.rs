@@ -56,10 +56,9 @@ impl Weight {
     fn of_operations(operations: &[RequestOp], view: &View) -> Self {
         operations.iter().fold(Self::default(), |sum, operation| {
             let weight = match &operation.request {
-                Some(Operation::RequestRange(range)) => match RangeQuery::from_request(range) {
-                    Some(query) => Self::of_range(&query, view),
-                    None => Self::default(),
-                },
+                Some(Operation::RequestRange(range)) => {
+                    Self::of_range(&RangeQuery::from_request(range), view)
+                }
                 Some(Operation::RequestDeleteRange(delete)) if delete.prev_kv => {
                     let (key, range_end) = (delete.key.clone(), delete.range_end.clone());
                     let deleted = RangeQuery { key, range_end, ..RangeQuery::default() };

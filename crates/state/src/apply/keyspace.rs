@@ -7,7 +7,7 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_api::record::KeyValue;
 
-use super::{EntryMeta, Fault, Notice, Refusal, RequestRefusal, Response, State};
+use super::{EntryMeta, Fault, Notice, Refusal, Response, State};
 use crate::lease::{LeaseRefusal, Lessor};
 use crate::mvcc::{KeyRange, MvccError, RangeQuery, RangeResult, Snapshot, WriteTxn};
 use crate::quota::put_cost;
@@ -19,10 +19,7 @@ pub(super) type Answer<T> = Result<Result<T, Refusal>, Fault>;
 
 impl State {
     pub(super) fn range(&self, request: &RangeRequest) -> Answer<Response> {
-        let Some(query) = RangeQuery::from_request(request) else {
-            return Ok(Err(RequestRefusal::InvalidSortOption.into()));
-        };
-        let result = answer(self.store.snapshot().range(&query))?;
+        let result = answer(self.store.snapshot().range(&RangeQuery::from_request(request)))?;
         Ok(result.map(range_response).map(Response::Range))
     }
 

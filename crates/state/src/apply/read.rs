@@ -8,7 +8,7 @@ use quorate_api::etcdserverpb::{
 use super::compare::Plan;
 use super::keyspace::{Answer, answer, range_response};
 use super::txn::check_at_start;
-use super::{Fault, Refusal, RequestRefusal};
+use super::{Fault, Refusal};
 use crate::mvcc::{RangeQuery, Tally, View};
 
 /// Returns whether a transaction only reads, so that it need not go through the log. The result depends only on the
@@ -28,10 +28,7 @@ pub fn is_serializable(request: &TxnRequest) -> bool {
 
 /// Answers a range request that was validated with `check_range`.
 pub fn read_range(view: &View, request: &RangeRequest) -> Answer<RangeResponse> {
-    let Some(query) = RangeQuery::from_request(request) else {
-        return Ok(Err(RequestRefusal::InvalidSortOption.into()));
-    };
-    Ok(answer(view.range(&query))?.map(range_response))
+    Ok(answer(view.range(&RangeQuery::from_request(request)))?.map(range_response))
 }
 
 /// Answers a read-only transaction, and counts its reads.

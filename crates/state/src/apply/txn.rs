@@ -12,7 +12,7 @@ use quorate_api::etcdserverpb::{
 use super::compare::Plan;
 use super::key_intervals::KeyIntervals;
 use super::keyspace::{Answer, Writer, check_kept, check_lease, check_revision};
-use super::{EntryMeta, Fault, Refusal, RequestRefusal, Response, State};
+use super::{EntryMeta, Fault, Refusal, Response, State};
 use crate::lease::Lessor;
 use crate::mvcc::{KeyRange, RangeQuery, Snapshot};
 use crate::quota::txn_cost;
@@ -47,12 +47,7 @@ pub(super) fn check_at_start(
     let mut nested = plan.nested.iter();
     for operation in plan.operations {
         match &operation.request {
-            Some(Request::RequestRange(range)) => {
-                check_revision(snapshot, range.revision)?;
-                if RangeQuery::from_request(range).is_none() {
-                    return Err(RequestRefusal::InvalidSortOption.into());
-                }
-            }
+            Some(Request::RequestRange(range)) => check_revision(snapshot, range.revision)?,
             Some(Request::RequestPut(put)) => {
                 if let Some(lessor) = lessor {
                     check_lease(lessor, put)?;
@@ -107,7 +102,7 @@ fn execute(plan: &Plan<'_>, writer: &mut Writer<'_>) -> Result<TxnResponse, Faul
     for operation in plan.operations {
         let response = match &operation.request {
             Some(Request::RequestRange(range)) => {
-                let query = RangeQuery::from_request(range).expect("the sort options are valid");
+                let query = RangeQuery::from_request(range);
                 let response = writer.range(&query)?.expect("the revision can be read");
                 Some(OpResponse::ResponseRange(response))
             }

@@ -101,22 +101,23 @@ pub struct RangeResult {
 }
 
 impl RangeQuery {
-    /// Builds the query from a request. Returns `None` if the sort order or target is unknown.
+    /// Builds the query from a request. An unknown sort order counts as no order, and an unknown target as the key: a
+    /// log entry may contain such a request, because etcd 3.5 does not check the sort options.
     #[must_use]
-    pub fn from_request(request: &RangeRequest) -> Option<Self> {
-        let sort_order = match range_request::SortOrder::try_from(request.sort_order).ok()? {
+    pub fn from_request(request: &RangeRequest) -> Self {
+        let sort_order = match request.sort_order() {
             range_request::SortOrder::None => SortOrder::None,
             range_request::SortOrder::Ascend => SortOrder::Ascend,
             range_request::SortOrder::Descend => SortOrder::Descend,
         };
-        let sort_target = match range_request::SortTarget::try_from(request.sort_target).ok()? {
+        let sort_target = match request.sort_target() {
             range_request::SortTarget::Key => SortTarget::Key,
             range_request::SortTarget::Version => SortTarget::Version,
             range_request::SortTarget::Create => SortTarget::Create,
             range_request::SortTarget::Mod => SortTarget::Mod,
             range_request::SortTarget::Value => SortTarget::Value,
         };
-        Some(Self {
+        Self {
             key: request.key.clone(),
             range_end: request.range_end.clone(),
             limit: request.limit,
@@ -129,7 +130,7 @@ impl RangeQuery {
             max_mod_revision: request.max_mod_revision,
             min_create_revision: request.min_create_revision,
             max_create_revision: request.max_create_revision,
-        })
+        }
     }
 
     /// Returns the requested keys.

@@ -169,7 +169,6 @@ fn a_transaction_with_a_refused_operation_changes_nothing() {
     let first = || Op::RequestPut(put("new", ""));
     let at = |revision| Op::RequestRange(pb::RangeRequest { revision, ..range("a", "") });
     let keep = |key| Op::RequestPut(pb::PutRequest { ignore_value: true, ..put(key, "") });
-    let odd = Op::RequestRange(pb::RangeRequest { sort_target: 9, ..range("a", "") });
     let leased = Op::RequestPut(pb::PutRequest { lease: 7, ..put("b", "") });
     for (operation, refusal) in [
         (at(9), Refusal::FutureRevision),
@@ -177,7 +176,6 @@ fn a_transaction_with_a_refused_operation_changes_nothing() {
         (at(-1), Refusal::Compacted),
         (keep("x"), Refusal::KeyNotFound),
         (leased, LeaseRefusal::NotFound.into()),
-        (odd, RequestRefusal::InvalidSortOption.into()),
     ] {
         assert_eq!(txn(&mut log, vec![first(), operation.clone()]), Err(refusal), "{operation:?}");
         let inner = pb::TxnRequest { success: ops([operation]), ..pb::TxnRequest::default() };
@@ -199,6 +197,20 @@ fn a_transaction_with_a_refused_operation_changes_nothing() {
     assert_eq!(log.revision(), 3);
     txn(&mut log, vec![delete_all(), Op::RequestPut(put("a", "")), keep("a")]).unwrap();
     assert_eq!(log.revision(), 4);
+}
+
+/// etcd 3.5 proposes and applies such transactions.
+#[test]
+fn a_transaction_with_an_unknown_sort_order_or_target_is_applied() {
+    let mut log = Log::new();
+    for odd in [
+        pb::RangeRequest { sort_order: 9, ..range("a", "") },
+        pb::RangeRequest { sort_target: 9, ..range("a", "") },
+    ] {
+        let before = log.revision();
+        txn(&mut log, vec![Op::RequestPut(put("a", "")), Op::RequestRange(odd)]).unwrap();
+        assert_eq!(log.revision(), before + 1);
+    }
 }
 
 #[test]

@@ -408,7 +408,7 @@ fn the_backend_hash_excludes_member_specific_rows() {
 }
 
 #[test]
-fn an_unknown_sort_order_or_target_is_refused() {
+fn an_unknown_sort_order_or_target_counts_as_the_default() {
     use quorate_api::etcdserverpb::RangeRequest;
 
     let request = |sort_order, sort_target| RangeRequest {
@@ -416,9 +416,9 @@ fn an_unknown_sort_order_or_target_is_refused() {
         sort_target,
         ..RangeRequest::default()
     };
-    let query = RangeQuery::from_request(&request(2, 4)).unwrap();
+    let query = RangeQuery::from_request(&request(2, 4));
     assert_eq!((query.sort_order, query.sort_target), (SortOrder::Descend, SortTarget::Value));
     for (order, target) in [(3, 0), (0, 5), (-1, 0)] {
-        assert_eq!(RangeQuery::from_request(&request(order, target)), None);
+        assert_eq!(RangeQuery::from_request(&request(order, target)), RangeQuery::default());
     }
 }
