@@ -15,7 +15,7 @@ use quorate_api::raftpb;
 use quorate_raft::EntryKind;
 use quorate_state::apply::{ClusterCommand, Command, Request, State};
 use quorate_state::backend::Batch;
-use quorate_state::members::{Members, MembershipFault, V2Error, V2Membership};
+use quorate_state::members::{Members, MembershipFault, V2Error, V2Membership, path_of_v2_data};
 use quorate_state::units::MemberId;
 pub use quorate_state::versions::are_members_complete as are_complete;
 use quorate_storage::disk::Disk;
@@ -31,12 +31,24 @@ pub enum OldMembersError {
     /// The JSON tree in the `.snap` file cannot be read.
     #[error("cannot read the member list in the snapshot file: {0}")]
     Tree(#[from] V2Error),
+    /// The tree contains data of the v2 API. The error message begins with etcd's.
+    #[error(
+        "detected disallowed custom content in v2store for stage --v2-deprecation=write-only: {0} was written with the \
+         v2 API, which does not exist any more; to keep such data, start etcd 3.5 on this directory and export it; \
+         then delete it, and stop the member after it has saved a new snapshot (--snapshot-count)"
+    )]
+    V2Data(String),
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] WalError),
     /// A membership change in the log is invalid.
     #[error("cannot read a membership change in the log: {0}")]
     Change(#[from] MembershipFault),
+}
+
+/// Checks that a snapshot file of an old version contains no data of the v2 API, which would be lost.
+pub fn check_v2_data(snapshot: &Snapshot) -> Result<(), OldMembersError> {
+    path_of_v2_data(&snapshot.data)?.map_or(Ok(()), |path| Err(OldMembersError::V2Data(path)))
 }
 
 /// Repairs the members in an old backend file from the snapshot file and the log. Returns whether any member has

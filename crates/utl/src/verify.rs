@@ -17,6 +17,7 @@ mod snapshot;
 use std::path::Path;
 
 use quorate_cli::flags::Flag;
+use quorate_core::old_members::check_v2_data;
 use quorate_state::backend::Backend;
 use quorate_state::units::MemberId;
 use quorate_storage::data_dir::DataDir;
@@ -158,7 +159,15 @@ fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: 
     let mut read = Vec::new();
     for name in &listing.snapshots {
         match snap::read(disk, &dirs.snap().join(name)) {
-            Ok(snapshot) => read.push((snapshot.term, snapshot.index)),
+            Ok(snapshot) => {
+                // The snapshots are listed from the newest on, and a member starts from the newest one.
+                if read.is_empty()
+                    && let Err(refused) = check_v2_data(&snapshot)
+                {
+                    findings.refused(PART, refused.to_string());
+                }
+                read.push((snapshot.term, snapshot.index));
+            }
             Err(error) => {
                 findings.notable(PART, format!("{error}; a member renames this file at startup"));
             }

@@ -33,6 +33,9 @@ pub(super) fn repair(
             "error" = log::error_chain(&file.error)
         );
     }
+    if let Some(snapshot) = &snapshot {
+        old_members::check_v2_data(snapshot)?;
+    }
     match old_members::repair(state, (disk, dirs.wal()), snapshot.as_ref(), marks) {
         Ok(false) => Ok(()),
         Ok(true) => {

@@ -28,7 +28,7 @@ use sha1::{Digest, Sha1};
 
 pub use self::founders::{FOUNDING_TERM, Founders};
 pub use self::json::{ChangeContext, JsonError};
-pub use self::v2_store::{V2Error, V2Membership};
+pub use self::v2_store::{V2Error, V2Membership, path_of_v2_data};
 use crate::backend::Batch;
 use crate::schema::Bucket;
 use crate::units::MemberId;

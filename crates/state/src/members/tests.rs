@@ -269,6 +269,27 @@ fn the_v2_store_is_encoded_as_older_members_expect() {
 }
 
 #[test]
+fn data_of_the_v2_api_is_found() {
+    let find = |root: &str| {
+        let json = format!(r#"{{"Root":{{"Children":{root}}}}}"#);
+        path_of_v2_data(json.as_bytes()).unwrap()
+    };
+    let members = r#""0":{"Children":{"members":{"Children":{}}}}"#;
+    let one = |children: &str| format!(r#"{{{members},"1":{{"Children":{children}}}}}"#);
+    assert_eq!(find(&one("{}")), None);
+    assert_eq!(find(&one("null")), None);
+    assert_eq!(find(&one(r#"{"foo":{"Value":"bar"}}"#)).as_deref(), Some("/1/foo"));
+    let auth = |users: &str| {
+        let users = format!(r#"{{"Children":{users}}}"#);
+        let off = r#"{"Value":"false","Children":null}"#;
+        format!(r#"{{{members},"2":{{"Children":{{"enabled":{off},"users":{users}}}}}}}"#)
+    };
+    assert_eq!(find(&auth("{}")), None);
+    assert_eq!(find(&auth(r#"{"ann":{}}"#)).as_deref(), Some("/2/users/ann"));
+    assert_eq!(path_of_v2_data(V2Membership::default().to_json().as_bytes()).unwrap(), None);
+}
+
+#[test]
 fn an_invalid_v2_store_is_refused() {
     for json in [
         "",

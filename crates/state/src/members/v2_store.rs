@@ -63,6 +63,20 @@ impl Node {
     }
 }
 
+/// Returns the path of a node in the data of a `.snap` file that the v2 API created; `None` if there is none. As in
+/// etcd, empty directories do not count, nor do the settings of a disabled authentication.
+pub fn path_of_v2_data(json: &[u8]) -> Result<Option<String>, V2Error> {
+    let tree: Tree = serde_json::from_slice(json)?;
+    let of_child = |parent: &str, node: &Node| {
+        node.children().next().map(|(name, _)| format!("{parent}/{name}"))
+    };
+    Ok(tree.root.children().find_map(|(name, node)| match name.as_str() {
+        "0" => None,
+        "2" => node.children().find_map(|(name, node)| of_child(&format!("/2/{name}"), node)),
+        name => of_child(&format!("/{name}"), node),
+    }))
+}
+
 impl V2Membership {
     /// Decodes the data of a `.snap` file.
     pub fn from_json(json: &[u8]) -> Result<Self, V2Error> {

@@ -4,16 +4,15 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// Compares the members that etcd 3.5 listed with the members in the repaired directory.
-#[test]
-fn members_missing_from_the_backend_file_of_older_versions_are_restored() {
+/// Unpacks a directory of etcd 3.5 into the data directory of a configuration. Returns the configuration and what etcd
+/// said about the directory, or `None` if there are no files of etcd.
+fn unpacked(folder: &TempDir) -> Option<(Config, String)> {
     let Some(golden) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
         assert!(!required.contains("golden"), "QUORATE_GOLDEN is required but not set");
         println!("skipped: tests with files written by etcd (QUORATE_GOLDEN is not set)");
-        return;
+        return None;
     };
-    let folder = tempfile::tempdir().unwrap();
     let unpacked = std::process::Command::new("tar")
         .arg("-xzf")
         .arg(golden.join("etcd-3.5.16.tar.gz"))
@@ -22,7 +21,31 @@ fn members_missing_from_the_backend_file_of_older_versions_are_restored() {
         .status();
     assert!(unpacked.unwrap().success());
     let said = std::fs::read_to_string(golden.join("etcd-3.5.16.json")).unwrap();
-    let config = config(&folder);
+    Some((config(folder), said))
+}
+
+#[test]
+fn a_directory_with_data_of_the_v2_api_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((config, _)) = unpacked(&folder) else { return };
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    let newest = dirs.snap().join(&snap::list(&RealDisk, &dirs.snap()).unwrap().snapshots[0]);
+    let mut snapshot = snap::read(&RealDisk, &newest).unwrap();
+    let mut tree: serde_json::Value = serde_json::from_slice(&snapshot.data).unwrap();
+    tree["Root"]["Children"]["1"]["Children"] = serde_json::json!({"foo": {"Value": "bar"}});
+    snapshot.data = tree.to_string().into();
+    std::fs::remove_file(&newest).unwrap();
+    snap::save(&RealDisk, &dirs.snap(), &snapshot).unwrap();
+    let refused = refusal(&config);
+    assert!(refused.contains("detected disallowed custom content in v2store"), "{refused}");
+    assert!(refused.contains("/1/foo"), "{refused}");
+}
+
+/// Compares the members that etcd 3.5 listed with the members in the repaired directory.
+#[test]
+fn members_missing_from_the_backend_file_of_older_versions_are_restored() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((config, said)) = unpacked(&folder) else { return };
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     // Whether the directory contains the newest snapshot file, an older file or no file, the log contains the missing
     // changes.
