@@ -199,6 +199,10 @@ impl DataStore for MemberStore {
         StoreFuture::pending(self.proposer.refuse_growth())
     }
 
+    fn check_write(&self, write: &Write<'_>) -> StoreResult<'_, ()> {
+        self.proposer.check_for_etcd(write)
+    }
+
     fn write<'a>(
         &'a self,
         write: Write<'a>,

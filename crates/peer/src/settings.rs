@@ -64,6 +64,12 @@ impl SharedSettings {
         pairs(text).find(|(named, _)| *named == name).map(|(_, value)| value.to_owned())
     }
 
+    /// Returns whether a peer sends its settings, as Quorate members do and etcd members do not. Every write may call
+    /// this.
+    pub(crate) fn are_announced_by(&self, peer: MemberId) -> bool {
+        self.received.lock().contains_key(&peer)
+    }
+
     /// Stores a peer's settings, and logs a warning about each setting that differs from this member's.
     pub(crate) fn compare(&self, from: MemberId, headers: &HeaderMap) {
         for difference in self.differences(from, headers) {

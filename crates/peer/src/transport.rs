@@ -209,6 +209,11 @@ impl Peers {
         self.local.settings.announced_by(id, name)
     }
 
+    /// Returns whether a member sends its settings, as Quorate members do and etcd members do not.
+    pub fn announces_settings(&self, id: MemberId) -> bool {
+        self.local.settings.are_announced_by(id)
+    }
+
     /// Sets the restore mark that identifies the origin of this member's state, or `None` if the state was never
     /// restored.
     pub fn set_origin(&self, mark: Option<String>) {

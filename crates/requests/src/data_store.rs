@@ -148,6 +148,10 @@ pub trait DataStore: Debug + Send + Sync {
     /// cannot be raised.
     fn raise_no_space(&self) -> StoreFuture<'_, ()>;
 
+    /// Refuses a write that would be refused when it is executed, if other servers might then execute it nevertheless.
+    /// Because the state of this server may be outdated, the caller checks the write again after a read barrier.
+    fn check_write(&self, write: &Write<'_>) -> StoreResult<'_, ()>;
+
     /// Executes a write and returns its response, or the refusal. If the write is encoded, `kept` receives the encoded
     /// request, for the log lines about slow requests.
     ///

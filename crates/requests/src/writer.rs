@@ -92,6 +92,10 @@ impl Writer {
         }
         let user = self.access_control.user_for_write(&client.credentials)?;
         let write = Write { request, kind, user, trace: client.trace.as_ref() };
+        if self.store.check_write(&write).await.is_err() {
+            self.store.read_barrier().await?;
+            self.store.check_write(&write).await?;
+        }
         self.store.write(write, kept).await
     }
 

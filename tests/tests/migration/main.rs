@@ -12,6 +12,7 @@ mod learner;
 mod leases;
 mod load;
 mod mixed;
+mod refused_writes;
 mod versions;
 mod witness;
 
@@ -27,6 +28,7 @@ use learner::{
     members_are_migrated_through_learners_and_back,
     members_with_tls_and_users_are_migrated_through_learners_and_back,
 };
+use refused_writes::refused_transactions_change_nothing_in_a_mixed_cluster;
 use versions::{
     a_directory_can_be_downgraded_after_the_cluster_version_rose,
     a_promoted_etcd_learner_serves_after_the_other_members_are_removed,
@@ -91,6 +93,7 @@ to_quorate! {
     the_cluster_version_rises_when_its_hold_is_released,
     the_cluster_version_rises_without_a_hold,
     a_directory_can_be_downgraded_after_the_cluster_version_rose,
+    refused_transactions_change_nothing_in_a_mixed_cluster,
     members_with_tls_and_users_are_migrated_in_place_and_back,
     members_with_tls_and_users_are_migrated_through_learners_and_back,
 }

@@ -12,16 +12,16 @@ use parking_lot::Mutex;
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader};
 use quorate_core::request::{QuotaHeadroom, encode, no_space_alarm};
-use quorate_net::runtime::may_wait;
+use quorate_net::runtime::{blocking, may_wait};
 use quorate_node::reconfiguration::Danger;
 use quorate_node::{Proposal, ProposalFailure};
 use quorate_peer::Peers;
 use quorate_raft::{ConfChange, Term};
 use quorate_requests::access::AccessControl;
 use quorate_requests::slow::Trace;
-use quorate_requests::{RequestError, Write, WriteFuture};
+use quorate_requests::{RequestError, StoreFuture, StoreResult, Write, WriteFuture};
 use quorate_state::alarm::Cause;
-use quorate_state::apply::{PublishedState, Response};
+use quorate_state::apply::{Command, PublishedState, Request, Response};
 use quorate_state::backend::Backend;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
@@ -31,6 +31,7 @@ use crate::requests::compaction_point;
 use crate::requests::member_info::MemberInfo;
 use crate::requests::slow_writes::{self, TracedWrites};
 use crate::requests::timeout::{Lead, TimedOut};
+use crate::requests::weight::Weight;
 use crate::threads::channels::{DriverHandle, Input, ProcessedBy};
 use crate::threads::completion::{self, Waiting};
 use crate::threads::limit_notices::warn_of_full_store;
@@ -311,11 +312,42 @@ impl Proposer {
         point
     }
 
-    fn has_members_of_etcd(&self) -> bool {
-        let (own, facts) = (self.info.id(), self.info.facts());
-        let gate = quorate_config::FeatureGate::CompactHashCheck.name();
-        let mut others = facts.members.iter().filter(|member| member.id.0 != own);
-        others.any(|member| self.peers.setting_of(member.id.0, gate).is_none())
+    /// Refuses a client's write that this member refuses when it applies the write, if the cluster has members that run
+    /// etcd.
+    ///
+    /// Many versions of etcd do not check every part of a transaction when they apply it: a member that did not receive
+    /// the request from the client drops the ranges before the checks, older versions do not check the permissions for
+    /// nested operations, and etcd 3.5 checks no permissions while NOSPACE is active. These members would execute a
+    /// write that Quorate members refuse. A write that is proposed here is still refused by Quorate members alone if
+    /// the state changes between this check and the write's entry.
+    pub(crate) fn check_for_etcd(&self, write: &Write<'_>) -> StoreResult<'_, ()> {
+        if !self.has_members_of_etcd() {
+            return StoreFuture::ready(Ok(()));
+        }
+        let (username, auth_revision) = write.user.clone();
+        let header = RequestHeader { id: 0, username, auth_revision };
+        let request = InternalRaftRequest { header: Some(header), ..write.request.clone() };
+        // A request without a command cannot be executed by any member.
+        let Ok(request) = Request::from_message(request) else {
+            return StoreFuture::ready(Ok(()));
+        };
+        let is_large = |txn| !Weight::of_txn(txn, &self.published.view()).is_small();
+        let is_small = !matches!(&request.command, Command::Txn(txn) if is_large(txn));
+        let published = self.published.clone();
+        // If the records cannot be read, the write is proposed. Applying it then stops the member.
+        let check = move || published.check(&request).unwrap_or(Ok(())).map_err(RequestError::from);
+        if is_small {
+            return StoreFuture::ready(check());
+        }
+        StoreFuture::pending(blocking(check))
+    }
+
+    /// Returns whether other members run etcd, as far as this member has had streams with them.
+    pub(crate) fn has_members_of_etcd(&self) -> bool {
+        self.published.look(|facts| {
+            let mut others = facts.members.iter().filter(|member| member.id.0 != self.info.id());
+            others.any(|member| !self.peers.announces_settings(member.id.0))
+        })
     }
 
     /// Records the time at which this member became leader. Called by housekeeping.

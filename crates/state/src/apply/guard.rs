@@ -1,25 +1,34 @@
 //! Guards: the checks that an entry must pass before it is executed, in the order in which they
 //! run.
 
-use super::{Command, Permission, Refusal, Request, State};
-use crate::auth::{Access, Caller};
+use super::{Command, Permission, Refusal, Request};
+use crate::alarm::Alarms;
+use crate::auth::{Access, Caller, View};
+use crate::lease::Leases;
 use crate::quota;
 use crate::units::LeaseId;
 
-impl State {
+/// The part of the state that the guards read.
+pub(super) struct Guards<'a> {
+    pub(super) alarms: &'a Alarms,
+    pub(super) auth: &'a View,
+    pub(super) leases: &'a Leases,
+}
+
+impl Guards<'_> {
     /// Runs all guards.
-    pub(super) fn guard(&self, request: &Request) -> Result<(), Refusal> {
+    pub(super) fn check(&self, request: &Request) -> Result<(), Refusal> {
         self.refuse_if_corrupt(&request.command)?;
         self.refuse_if_out_of_space(&request.command)?;
-        if self.auth.view().is_enabled() { self.refuse_if_forbidden(request) } else { Ok(()) }
+        if self.auth.is_enabled() { self.refuse_if_forbidden(request) } else { Ok(()) }
     }
 
     /// Refuses a request for which the caller lacks the permission. Permissions are checked against
     /// the users and roles as of this entry, so that every member makes the same decision.
     fn refuse_if_forbidden(&self, request: &Request) -> Result<(), Refusal> {
         let caller = Caller { name: &request.username, revision: request.auth_revision };
-        let auth = self.auth.view();
-        let permission = Permission { auth, caller, leases: &self.published.leases };
+        let Self { auth, leases, .. } = *self;
+        let permission = Permission { auth, caller, leases };
         let checked = match &request.command {
             Command::Range(range) => permission.check_range(range),
             Command::Put(put) => permission.check_put(put),

@@ -8,7 +8,7 @@ use quorate_api::etcdserverpb::{
 use quorate_api::record::KeyValue;
 
 use super::{EntryMeta, Fault, Notice, Refusal, Response, State};
-use crate::lease::{LeaseRefusal, Lessor};
+use crate::lease::{LeaseRefusal, Leases, Lessor};
 use crate::mvcc::{KeyRange, MvccError, RangeQuery, RangeResult, Snapshot, WriteTxn};
 use crate::quota::put_cost;
 use crate::units::LeaseId;
@@ -25,7 +25,7 @@ impl State {
 
     pub(super) fn put(&mut self, entry: &EntryMeta, request: &PutRequest) -> Answer<Response> {
         let fits = self.quota.allows(entry.file_bytes, put_cost(request));
-        let checked = check_lease(&self.lessor, request).and_then(|()| {
+        let checked = check_lease(&self.published.leases, request).and_then(|()| {
             check_kept(request, || self.store.snapshot().get(&request.key).is_some())
         });
         if let Err(refusal) = checked {
@@ -132,9 +132,9 @@ impl Writer<'_> {
 }
 
 /// Refuses a put whose lease does not exist.
-pub(super) fn check_lease(lessor: &Lessor, request: &PutRequest) -> Result<(), Refusal> {
+pub(super) fn check_lease(leases: &Leases, request: &PutRequest) -> Result<(), Refusal> {
     let lease = LeaseId(request.lease);
-    if lease.is_none() || lessor.contains(lease) {
+    if lease.is_none() || leases.contains(lease) {
         Ok(())
     } else {
         Err(LeaseRefusal::NotFound.into())

@@ -58,6 +58,7 @@ pub use self::check::{
 };
 pub use self::engine::{CommittedBatch, ResumedHistory};
 pub use self::fault::Fault;
+use self::guard::Guards;
 pub use self::permission::Permission;
 pub use self::published::{Facts, PublishedFacts, PublishedState};
 pub use self::read::{
@@ -211,7 +212,9 @@ impl State {
             });
         }
         let mut notice = None;
-        let outcome = match self.guard(&request) {
+        let guards =
+            Guards { alarms: &self.alarms, auth: self.auth.view(), leases: &self.published.leases };
+        let outcome = match guards.check(&request) {
             Err(refusal) => Err(refusal),
             Ok(()) => self.execute(&entry, request, &mut notice)?,
         };

@@ -5,7 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 
-use super::State;
+use super::compare::Plan;
+use super::guard::Guards;
+use super::keyspace::Answer;
+use super::txn::check_plan;
+use super::{Command, Request, State};
 use crate::alarm::Alarms;
 use crate::auth::AuthReader;
 use crate::lease::Leases;
@@ -97,6 +101,20 @@ impl PublishedState {
     /// every request.
     pub fn look<T>(&self, look: impl FnOnce(&Facts) -> T) -> T {
         self.facts.look(look)
+    }
+
+    /// Checks whether a request would be refused by a guard, or as a transaction, if it were applied to the published
+    /// state.
+    pub fn check(&self, request: &Request) -> Answer<()> {
+        let (facts, auth) = (self.facts(), self.auth.view());
+        let guards = Guards { alarms: &facts.alarms, auth: &auth, leases: &self.leases };
+        if let Err(refusal) = guards.check(request) {
+            return Ok(Err(refusal));
+        }
+        let Command::Txn(txn) = &request.command else { return Ok(Ok(())) };
+        let view = self.view();
+        let snapshot = view.snapshot();
+        Ok(check_plan(&Plan::new(txn, &snapshot)?, &snapshot, &self.leases))
     }
 
     /// Returns the index of the last entry whose effects are published.

@@ -13,7 +13,7 @@ use super::compare::Plan;
 use super::key_intervals::KeyIntervals;
 use super::keyspace::{Answer, Writer, check_kept, check_lease, check_revision};
 use super::{EntryMeta, Fault, Refusal, Response, State};
-use crate::lease::Lessor;
+use crate::lease::Leases;
 use crate::mvcc::{KeyRange, RangeQuery, Snapshot};
 use crate::quota::txn_cost;
 
@@ -22,8 +22,7 @@ impl State {
         let fits = self.quota.allows(entry.file_bytes, txn_cost(request));
         let snapshot = self.store.snapshot();
         let plan = Plan::new(request, &snapshot)?;
-        let checked = check_at_start(&plan, &snapshot, Some(&self.lessor))
-            .and_then(|()| Effects::default().add(&plan));
+        let checked = check_plan(&plan, &snapshot, &self.published.leases);
         self.store.count_reads(plan.compared);
         if let Err(refusal) = checked {
             return Ok(Err(refusal));
@@ -37,26 +36,35 @@ impl State {
     }
 }
 
-/// Checks the operations of a plan in order, each as if it were the first. `lessor` is `None` only
+/// Checks all operations of a plan.
+pub(super) fn check_plan(
+    plan: &Plan<'_>,
+    snapshot: &Snapshot<'_>,
+    leases: &Leases,
+) -> Result<(), Refusal> {
+    check_at_start(plan, snapshot, Some(leases)).and_then(|()| Effects::default().add(plan))
+}
+
+/// Checks the operations of a plan in order, each as if it were the first. `leases` is `None` only
 /// for a plan without puts.
 pub(super) fn check_at_start(
     plan: &Plan<'_>,
     snapshot: &Snapshot<'_>,
-    lessor: Option<&Lessor>,
+    leases: Option<&Leases>,
 ) -> Result<(), Refusal> {
     let mut nested = plan.nested.iter();
     for operation in plan.operations {
         match &operation.request {
             Some(Request::RequestRange(range)) => check_revision(snapshot, range.revision)?,
             Some(Request::RequestPut(put)) => {
-                if let Some(lessor) = lessor {
-                    check_lease(lessor, put)?;
+                if let Some(leases) = leases {
+                    check_lease(leases, put)?;
                 }
                 check_kept(put, || snapshot.get(&put.key).is_some())?;
             }
             Some(Request::RequestTxn(_)) => {
                 let plan = nested.next().expect("there is a plan for each nested transaction");
-                check_at_start(plan, snapshot, lessor)?;
+                check_at_start(plan, snapshot, leases)?;
             }
             Some(Request::RequestDeleteRange(_)) | None => {}
         }

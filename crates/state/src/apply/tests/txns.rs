@@ -199,6 +199,36 @@ fn a_transaction_with_a_refused_operation_changes_nothing() {
     assert_eq!(log.revision(), 4);
 }
 
+#[test]
+fn a_refusal_is_found_in_the_published_state_before_a_transaction_is_proposed() {
+    let mut log = Log::new();
+    log.put("a", "1");
+    log.state.publish();
+    let check = |log: &Log, operations: Vec<Op>| {
+        let command = Command::Txn(txn_of(operations));
+        let request = Request { id: 1, username: String::new(), auth_revision: 0, command };
+        log.state.published().check(&request).unwrap()
+    };
+    let first = || Op::RequestPut(put("new", ""));
+    let at = |revision| Op::RequestRange(pb::RangeRequest { revision, ..range("a", "") });
+    let keep = |key| Op::RequestPut(pb::PutRequest { ignore_value: true, ..put(key, "") });
+    let leased = || Op::RequestPut(pb::PutRequest { lease: 7, ..put("b", "") });
+    assert_eq!(check(&log, vec![first(), at(2)]), Ok(()));
+    assert_eq!(check(&log, vec![first(), at(9)]), Err(Refusal::FutureRevision));
+    assert_eq!(check(&log, vec![first(), leased()]), Err(LeaseRefusal::NotFound.into()));
+    let deleted = Op::RequestDeleteRange(delete("a", ""));
+    assert_eq!(check(&log, vec![deleted, keep("a")]), Err(Refusal::KeyNotFound));
+    // Guards come first.
+    let alarm = |action: i32| {
+        let request = pb::AlarmRequest { action, member_id: 7, alarm: 1 };
+        Command::Alarm(AlarmCommand { request, cause: crate::alarm::Cause::Other })
+    };
+    log.outcome(alarm(1)).unwrap();
+    log.state.publish();
+    assert_eq!(check(&log, vec![first(), at(9)]), Err(Refusal::NoSpace));
+    assert_eq!(check(&log, vec![at(9)]), Err(Refusal::FutureRevision));
+}
+
 /// etcd 3.5 proposes and applies such transactions.
 #[test]
 fn a_transaction_with_an_unknown_sort_order_or_target_is_applied() {
