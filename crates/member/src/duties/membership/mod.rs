@@ -103,6 +103,8 @@ impl Membership {
     ) -> Result<Vec<Member>, RequestError> {
         // URLs are checked before the change is proposed, because an invalid URL would stay in the member list.
         let row = Member::new(MemberId(id), parse_urls(peer_urls)?);
+        let facts = self.info.facts();
+        check_update(facts.members.get(row.id), self.proposer.has_members_of_etcd())?;
         self.change_members(client, ConfChangeKind::UpdateNode, id, row.to_json()).await
     }
 
@@ -213,6 +215,17 @@ fn parse_urls(texts: &[String]) -> Result<Vec<String>, RequestError> {
     texts.iter().map(url).collect::<Result<_, _>>().map_err(|_| RequestError::BadMemberUrls)
 }
 
+/// Refuses to change the URLs of a learner if the cluster has members that run etcd. Otherwise, a later promotion could
+/// leave members with different raft configurations.
+fn check_update(member: Option<&Member>, has_members_of_etcd: bool) -> Result<(), RequestError> {
+    match member {
+        Some(member) if member.is_learner && has_members_of_etcd => {
+            Err(RequestError::LearnerUrlsFixed)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Returns whether the match index of a learner is at least nine tenths of the leader's.
 fn is_in_sync(learner: LogIndex, leader: LogIndex) -> bool {
     u128::from(learner.get()) * 10 >= u128::from(leader.get()) * 9
@@ -243,6 +256,16 @@ mod tests {
         for bad in [&[][..], &[""], &["http://a:1", "a:1"], &["http://a"], &["http://a:1/p"]] {
             assert_eq!(parse(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn the_urls_of_a_learner_are_fixed_while_members_run_etcd() {
+        let voter = Member::new(MemberId(7), Vec::new());
+        let learner = Member { is_learner: true, ..voter.clone() };
+        let refused = check_update(Some(&learner), true).unwrap_err();
+        assert!(matches!(refused, RequestError::LearnerUrlsFixed));
+        assert!(check_update(Some(&learner), false).is_ok());
+        assert!(check_update(Some(&voter), true).is_ok() && check_update(None, true).is_ok());
     }
 
     #[test]
