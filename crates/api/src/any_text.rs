@@ -2,8 +2,9 @@
 //!
 //! etcd 3.5 and 3.6 accept and store any bytes in a text field, such as the name of a role. The generated code has
 //! strings for these fields, and refuses a message with other bytes. This module represents such bytes in a string:
-//! each byte that is not a part of valid UTF-8 becomes the character U+10FF00 + byte, which is never assigned. Different
-//! bytes become different strings, and [`to_bytes`] restores the bytes.
+//! each byte that is not a part of valid UTF-8 becomes the character U+10FF00 + byte, which is for private use, and
+//! [`to_bytes`] restores the bytes. Different bytes become different strings, except that valid text with such a
+//! character equals the bytes that the character represents.
 //!
 //! # Bound
 //!
@@ -45,8 +46,8 @@ pub fn to_bytes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Copies an encoded message so that the generated code can decode it whatever bytes its text fields contain. Returns
-/// `None` if the bytes are not a message.
+/// Copies an encoded message, and represents the bytes of each text field as valid UTF-8, so that the generated code can
+/// decode the copy. Returns `None` if the bytes are not a message.
 #[must_use]
 pub fn make_valid<M: Name>(encoded: &[u8]) -> Option<Vec<u8>> {
     shape::map_text(&M::full_name(), encoded, |text| match std::str::from_utf8(text) {

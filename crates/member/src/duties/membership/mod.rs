@@ -104,7 +104,9 @@ impl Membership {
         // URLs are checked before the change is proposed, because an invalid URL would stay in the member list.
         let row = Member::new(MemberId(id), parse_urls(peer_urls)?);
         let facts = self.info.facts();
-        check_update(facts.members.get(row.id), self.proposer.has_members_of_etcd())?;
+        // The learner's own program is still unknown if the learner has not started, possibly because its URLs are wrong.
+        let is_known = |member: &Member| member.id != row.id || member.is_started();
+        check_update(facts.members.get(row.id), self.proposer.runs_etcd_on(is_known))?;
         self.change_members(client, ConfChangeKind::UpdateNode, id, row.to_json()).await
     }
 
