@@ -1,7 +1,7 @@
 //! The outputs of a node.
 
 use quorate_raft::{
-    Entry, HardState, LogIndex, MemberId, Message, Role, Snapshot, StepError, Term,
+    Entry, HardState, LogIndex, MemberId, Message, NONE, Role, Snapshot, StepError, Term,
 };
 use thiserror::Error;
 
@@ -36,6 +36,29 @@ pub struct Leadership {
     pub term: Term,
     /// The role of this member.
     pub role: Role,
+}
+
+impl Leadership {
+    /// Returns whether an election has ended since `previous` was observed: there is a leader, and in `previous` there
+    /// was no leader, a different one, or the same one in an earlier term.
+    #[must_use]
+    pub fn has_new_leader(&self, previous: &Self) -> bool {
+        self.leader != NONE && (self.leader, self.term) != (previous.leader, previous.term)
+    }
+
+    /// Returns etcd's log line about the difference to `previous`, if the leader has changed.
+    pub(crate) fn change_text(&self, previous: &Self, id: MemberId) -> Option<String> {
+        let (Self { leader, term, .. }, before) = (*self, previous.leader);
+        Some(match (before, leader) {
+            (NONE, NONE) => return None,
+            (_, NONE) => format!("raft.node: {id:x} lost leader {before:x} at term {term}"),
+            _ if !self.has_new_leader(previous) => return None,
+            (NONE, _) => format!("raft.node: {id:x} elected leader {leader:x} at term {term}"),
+            _ => format!(
+                "raft.node: {id:x} changed leader from {before:x} to {leader:x} at term {term}"
+            ),
+        })
+    }
 }
 
 /// The reason why a proposal is not added to the log.

@@ -747,6 +747,11 @@ impl Node {
         if self.leadership == previous {
             return;
         }
+        // The core's notes explain the change, so they come first.
+        self.notes.append(&mut self.raft.take_notes());
+        if let Some(text) = self.leadership.change_text(&previous, self.raft.id()) {
+            self.notes.push(Note { level: NoteLevel::Info, text });
+        }
         self.effects.push_back(Effect::Leadership(self.leadership));
         if leader != NONE && leader != previous.leader {
             self.committed_in_term = false;

@@ -4,6 +4,7 @@
 mod bounds;
 mod commit_notices;
 mod full_disk;
+mod leader_changes;
 mod read_confirmation;
 mod reconfiguration;
 mod snapshots;

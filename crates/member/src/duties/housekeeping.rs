@@ -130,26 +130,16 @@ pub fn show_learner(handles: &Handles) {
     handles.info.metrics().server.is_learner.set(i64::from(handles.info.is_learner()));
 }
 
-/// Follows changes of leadership: updates metrics, writes log lines, and records the time at which this member becomes
-/// leader.
+/// Follows changes of leadership: updates gauges, and records the time at which this member becomes leader. The driver
+/// counts and logs the changes, because this task may miss a brief loss of the leader.
 pub async fn follow_leadership(handles: Arc<Handles>) {
     let mut leadership = handles.info.member_status().leadership();
-    let mut last_leader = NONE;
     loop {
         let now = *leadership.borrow_and_update();
         let metrics = &handles.info.metrics().server;
         metrics.has_leader.set(i64::from(now.leader != NONE));
         metrics.is_leader.set(i64::from(now.role == Role::Leader));
         show_learner(&handles);
-        if now.leader != NONE && now.leader != last_leader {
-            metrics.leader_changes_seen.inc();
-            last_leader = now.leader;
-            log::info!(
-                "elected leader",
-                "leader-id" = format!("{:x}", now.leader),
-                "term" = now.term.get()
-            );
-        }
         if now.role == Role::Leader {
             handles.proposer.note_leading();
         }

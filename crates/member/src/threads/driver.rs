@@ -202,6 +202,8 @@ pub(crate) struct Driver {
     /// Whether entries were queued for the applier without waking its thread.
     has_queued_entries: bool,
     stages: WriteStages,
+    /// The leadership after its last change.
+    last_leadership: Leadership,
     /// Whether there was a tick since log space was last prepared.
     has_ticked: bool,
     /// The time at which the last inputs were received or the last sync ended.
@@ -244,6 +246,7 @@ impl Driver {
             messages: Vec::new(),
             has_queued_entries: false,
             stages: WriteStages::default(),
+            last_leadership: Leadership::default(),
             has_ticked: false,
             now,
             stopping: false,
@@ -636,7 +639,11 @@ impl Driver {
         self.neighbours.member_status.publish(self.consensus.leadership());
     }
 
-    fn change_leadership(&self, leadership: Leadership) {
+    fn change_leadership(&mut self, leadership: Leadership) {
+        let previous = std::mem::replace(&mut self.last_leadership, leadership);
+        if leadership.has_new_leader(&previous) {
+            self.neighbours.metrics.server.leader_changes_seen.inc();
+        }
         self.publish_leadership();
         if leadership.role == Role::Leader {
             self.neighbours.pending.begin_term(leadership.term);

@@ -69,9 +69,9 @@ async fn follow_role(engine: Engine, metrics: Arc<Metrics>) {
         let status = engine.status();
         let sequencer = status.sequencer_id;
         show_role(&engine, &metrics);
-        if sequencer != 0 && sequencer != last_sequencer {
+        let previous = std::mem::replace(&mut last_sequencer, sequencer);
+        if sequencer != 0 && sequencer != previous {
             metrics.server.leader_changes_seen.inc();
-            last_sequencer = sequencer;
             log::info!("a server has become the sequencer", "server-id" = format!("{sequencer:x}"));
         }
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use quorate_core::Log as CoreLog;
 use quorate_node::{Config, Proposal, SnapshotPolicy};
 use quorate_peer::{Dialer, Parts};
-use quorate_raft::{ConfState, HardState, LogIndex, Term};
+use quorate_raft::{ConfState, HardState, LogIndex, NONE, Term};
 use quorate_storage::disk::{Disk, Fault, FaultyDisk, IO_ERROR, Operation};
 use quorate_storage::wal::{self, Wal};
 use quorate_telemetry::metrics::MetricsLevel;
@@ -188,4 +188,20 @@ fn a_failed_sync_on_another_thread_commits_nothing_and_ends_the_driver() {
     let Some(End::Fault(fault)) = fixture.faults.so_far() else { panic!("no fault is reported") };
     assert_eq!(fault.task, "writing the write-ahead log");
     fixture.thread.join().unwrap();
+}
+
+#[test]
+fn a_leader_that_is_lost_and_elected_again_is_counted_twice() {
+    let fixture = Fixture::start();
+    let mut driver = fixture.shared.driver.lock();
+    let driver_now = driver.as_mut().unwrap();
+    let counter = &driver_now.neighbours.metrics.clone().server.leader_changes_seen;
+    let before = counter.value();
+    for (leader, term, count) in [(2, 2, 1), (NONE, 2, 1), (2, 3, 2), (NONE, 4, 2), (3, 4, 3)] {
+        let role = Role::Follower;
+        driver_now.change_leadership(Leadership { leader, term: Term(term), role });
+        assert_eq!(counter.value() - before, count, "leader {leader:x} at term {term}");
+    }
+    drop(driver);
+    fixture.stop();
 }
