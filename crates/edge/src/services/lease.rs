@@ -61,9 +61,6 @@ impl LeaseService {
         {
             Outcome::LeaseGrant(mut response) => {
                 response.header = self.info.complete(response.header);
-                self.info.metrics().lease.granted.inc();
-                let ttl_secs = u64::try_from(response.ttl).unwrap_or_default();
-                self.info.metrics().lease.ttl.observe_number(ttl_secs);
                 Ok(response)
             }
             other => Err(unexpected(&other)),
@@ -98,7 +95,6 @@ impl LeaseService {
         {
             Outcome::LeaseRevoke(mut response) => {
                 response.header = self.info.complete(response.header);
-                self.info.metrics().lease.revoked.inc();
                 Ok(Response::new(response))
             }
             other => Err(unexpected(&other)),

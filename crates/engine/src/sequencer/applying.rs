@@ -298,6 +298,7 @@ impl Applying {
         metrics.delete.add(tally.deletes);
         metrics.txn.add(tally.txns);
         metrics.put_size.add(i64::try_from(tally.put_bytes).unwrap_or(i64::MAX));
+        self.metrics.lease.count(&tally.lease_ttls, tally.leases_revoked);
     }
 
     fn apply_one(&mut self, request: Request) -> Result<Applied, EngineError> {

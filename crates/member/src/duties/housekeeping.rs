@@ -208,10 +208,7 @@ pub async fn end_leases(handles: Arc<Handles>) {
 async fn revoke(handles: &Handles, term: Term, revocation: Revocation) {
     let Some(request) = revocation.request(handles.reader.leases()) else { return };
     match handles.proposer.propose_as_leader(term, request, RequestKind::LeaseRevoke).await {
-        Ok(_) => {
-            handles.info.metrics().lease.expired.inc();
-            handles.info.metrics().lease.revoked.inc();
-        }
+        Ok(_) => handles.info.metrics().lease.expired.inc(),
         Err(error) => log::warn!(
             "failed to revoke lease",
             "lease-id" = format!("{:016x}", revocation.id().0),

@@ -532,7 +532,7 @@ impl Carrier {
         );
     }
 
-    /// Adds the keyspace operations to the metrics.
+    /// Adds the operations on the keyspace and on leases to the metrics.
     fn count(&self, tally: &Tally) {
         let metrics = &self.neighbours.metrics.mvcc;
         metrics.range.add(tally.ranges);
@@ -540,6 +540,7 @@ impl Carrier {
         metrics.delete.add(tally.deletes);
         metrics.txn.add(tally.txns);
         metrics.put_size.add(i64::try_from(tally.put_bytes).unwrap_or(i64::MAX));
+        self.neighbours.metrics.lease.count(&tally.lease_ttls, tally.leases_revoked);
     }
 
     /// Counts each activation of an alarm, even if the alarm is already active, as etcd does.

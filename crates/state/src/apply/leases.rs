@@ -22,6 +22,8 @@ impl State {
         let fits = self.quota.allows(entry.file_bytes, LEASE_COST);
         let record = self.lessor.grant(LeaseId(request.id), request.ttl, entry.now)?;
         self.batch.put(Bucket::Lease, LeaseRecord::key(record.id), record.encode());
+        // The lease exists even if the response is an error.
+        self.store.count_lease_granted(record.ttl_secs);
         if !fits {
             return Err(Refusal::NoSpace);
         }
@@ -46,6 +48,7 @@ impl State {
         }
         self.unpublished.extend(txn.finish());
         self.lessor.revoke(id);
+        self.store.count_lease_revoked();
         self.batch.delete(Bucket::Lease, LeaseRecord::key(id));
         Ok(Response::LeaseRevoke(LeaseRevokeResponse { header: self.header() }))
     }

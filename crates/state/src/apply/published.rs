@@ -131,7 +131,7 @@ impl PublishedState {
 }
 
 impl State {
-    /// Returns the counts of operations on the keyspace since the last call.
+    /// Returns the counts of operations on the keyspace and on leases since the last call.
     pub fn take_tally(&mut self) -> Tally {
         self.store.take_tally()
     }

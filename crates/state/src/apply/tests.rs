@@ -170,6 +170,8 @@ fn revoking_a_lease_deletes_its_keys_in_one_revision() {
     let order: Vec<_> = changes.events.iter().map(|change| change.record.key().to_vec()).collect();
     assert_eq!(order, [b"a", b"b"]);
     assert_eq!(log.outcome(revoke(-3)), Err(LeaseRefusal::NotFound.into()));
+    let tally = log.state.take_tally();
+    assert_eq!((tally.lease_ttls, tally.leases_revoked), (vec![2], 1));
 }
 
 #[test]

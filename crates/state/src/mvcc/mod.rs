@@ -214,6 +214,16 @@ impl Store {
         self.tally.end_view(&Tally { ranges, ..Tally::default() });
     }
 
+    /// Counts a granted lease.
+    pub(crate) fn count_lease_granted(&mut self, ttl_secs: i64) {
+        self.tally.lease_ttls.push(ttl_secs);
+    }
+
+    /// Counts a revoked lease.
+    pub(crate) const fn count_lease_revoked(&mut self) {
+        self.tally.leases_revoked += 1;
+    }
+
     /// Returns the counts of operations since the last call.
     pub fn take_tally(&mut self) -> Tally {
         std::mem::take(&mut self.tally)

@@ -1,10 +1,11 @@
-//! Counts of operations on the keyspace, for the metrics `etcd_mvcc_*_total`.
+//! Counts of operations on the keyspace and on leases, for the metrics `etcd_mvcc_*_total` and
+//! `etcd_debugging_lease_*_total`.
 //!
 //! Every read counts as a range: range requests, conditions of transactions, and reads of previous records by puts and
 //! deletions.
 
-/// Counts of operations on the keyspace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Counts of operations on the keyspace and on leases.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// The number of reads.
     pub ranges: u64,
@@ -16,6 +17,10 @@ pub struct Tally {
     pub put_bytes: u64,
     /// The number of views of the keyspace in which more than one operation was executed.
     pub txns: u64,
+    /// The TTLs of the granted leases, in seconds.
+    pub lease_ttls: Vec<i64>,
+    /// The number of revoked leases, including those that had expired.
+    pub leases_revoked: u64,
 }
 
 impl Tally {

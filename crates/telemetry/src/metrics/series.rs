@@ -279,6 +279,17 @@ group! {
     }
 }
 
+impl LeaseMetrics {
+    /// Adds granted leases, given by their TTLs in seconds, and revoked leases.
+    pub fn count(&self, granted_ttls: &[i64], revoked: u64) {
+        for ttl_secs in granted_ttls {
+            self.granted.inc();
+            self.ttl.observe_number(u64::try_from(*ttl_secs).unwrap_or_default());
+        }
+        self.revoked.add(revoked);
+    }
+}
+
 group! {
     /// Metrics of network traffic and peers.
     NetworkMetrics {

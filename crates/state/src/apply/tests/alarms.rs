@@ -119,6 +119,7 @@ fn an_entry_that_exceeds_the_quota_is_applied_but_returns_a_no_space_error() {
     let grant = Command::LeaseGrant(pb::LeaseGrantRequest { id: 1, ttl: 60 });
     assert_eq!(log.outcome(grant.clone()), Err(Refusal::NoSpace));
     assert_eq!(log.outcome(grant), Err(LeaseRefusal::Exists.into()));
+    assert_eq!(log.state.take_tally().lease_ttls, [60], "the lease that exists is counted");
     assert_eq!(log.keys(), ["a", "b", "c"]);
     log.outcome(Command::DeleteRange(delete("a", ""))).unwrap();
 }
