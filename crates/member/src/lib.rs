@@ -25,7 +25,7 @@ mod requests;
 mod start;
 mod threads;
 
-pub use duties::compactor::Compactor;
+pub use duties::compactor::compact_automatically;
 pub use duties::{corruption, housekeeping, leadership, lease_holder, membership, space, versions};
 pub use handles::Handles;
 pub use quorate_core::bootstrap::Identity;

@@ -10,20 +10,19 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorate_api::etcdserverpb::{CompactionRequest, InternalRaftRequest};
 use quorate_api::membershippb::{Attributes, ClusterMemberAttrSetRequest};
 use quorate_core::{LeaseCare, LeaseProposals, Purger, Revocation};
 use quorate_net::ticks::shared_ticks;
 use quorate_raft::{NONE, Role, Term};
-use quorate_state::apply::Refusal;
 use quorate_state::units::MemberId;
 use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::Handles;
-use crate::duties::compactor::Compactor;
+use crate::duties::compactor;
 use crate::duties::leadership::LeaderWatch;
 use crate::threads::fatal::FaultReports;
 use quorate_config::Retention;
@@ -249,41 +248,21 @@ pub async fn catch_up_watchers(handles: Arc<Handles>, faults: FaultReports) {
 
 /// Compacts the keyspace automatically, as configured by the flags.
 pub async fn compact_automatically(handles: Arc<Handles>, retention: Retention) {
-    let mut compactor = Compactor::new(retention);
-    let mut ticks = interval(compactor.interval());
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick completes immediately, when there is nothing to compact yet.
-    ticks.tick().await;
-    loop {
-        ticks.tick().await;
-        let revision = handles.reader.current_revision();
-        let Some(target) = compactor.tick(revision, handles.info.member_status().leads()) else {
-            continue;
-        };
-        let target = handles.proposer.compaction_point(target);
-        log::info!("starting auto compaction", "revision" = target);
-        let started = Instant::now();
-        let request = InternalRaftRequest {
-            compaction: Some(CompactionRequest { revision: target, physical: false }),
-            ..InternalRaftRequest::default()
-        };
-        match handles.proposer.propose_as_member(request, RequestKind::Compaction).await {
-            Ok(_) | Err(RequestError::Refused(Refusal::Compacted)) => {
-                compactor.compacted(target);
-                log::info!(
-                    "completed auto compaction",
-                    "revision" = target,
-                    "took" = started.elapsed()
-                );
-            }
-            Err(error) => log::warn!(
-                "failed auto compaction",
-                "revision" = target,
-                "retry-interval" = compactor.interval(),
-                "error" = error.to_string()
-            ),
-        }
-    }
+    let handles = &*handles;
+    compactor::compact_automatically(
+        retention,
+        || (handles.reader.current_revision(), handles.info.member_status().leads()),
+        |revision| handles.proposer.compaction_point(revision),
+        |revision| async move {
+            let request = InternalRaftRequest {
+                compaction: Some(CompactionRequest { revision, physical: false }),
+                ..InternalRaftRequest::default()
+            };
+            let kind = RequestKind::Compaction;
+            handles.proposer.propose_as_member(request, kind).await.map(drop)
+        },
+    )
+    .await;
 }
 
 /// Removes old snapshot files and log segments.

@@ -6,16 +6,15 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorate_api::etcdserverpb::{CompactionRequest, InternalRaftRequest};
 use quorate_config::{Config, Retention};
 use quorate_engine::Engine;
-use quorate_member::{Compactor, housekeeping};
+use quorate_member::housekeeping;
 use quorate_net::descriptors::Budget;
 use quorate_net::runtime::blocking;
 use quorate_requests::{RequestError, ServerHandles, Write};
-use quorate_state::apply::Refusal;
 use quorate_state::watch::Hub;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::{Metrics, RequestKind, StateSample};
@@ -114,35 +113,12 @@ async fn catch_up_watchers(hub: Hub) {
 
 /// Compacts the keyspace automatically while this server is the sequencer.
 async fn compact_automatically(engine: Engine, handles: ServerHandles, retention: Retention) {
-    let mut compactor = Compactor::new(retention);
-    let mut ticks = interval(compactor.interval());
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick completes immediately, when there is nothing to compact yet.
-    ticks.tick().await;
-    loop {
-        ticks.tick().await;
+    let status = || {
         let status = engine.status();
-        let leads = status.sequencer_id == engine.server_id();
-        let Some(target) = compactor.tick(status.revision, leads) else { continue };
-        log::info!("starting auto compaction", "revision" = target);
-        let started = Instant::now();
-        match compact(&handles, target).await {
-            Ok(()) | Err(RequestError::Refused(Refusal::Compacted)) => {
-                compactor.compacted(target);
-                log::info!(
-                    "completed auto compaction",
-                    "revision" = target,
-                    "took" = started.elapsed()
-                );
-            }
-            Err(error) => log::warn!(
-                "failed auto compaction",
-                "revision" = target,
-                "retry-interval" = compactor.interval(),
-                "error" = error.to_string()
-            ),
-        }
-    }
+        (status.revision, status.sequencer_id == engine.server_id())
+    };
+    let compact = |revision| compact(&handles, revision);
+    quorate_member::compact_automatically(retention, status, |revision| revision, compact).await;
 }
 
 async fn compact(handles: &ServerHandles, revision: i64) -> Result<(), RequestError> {
