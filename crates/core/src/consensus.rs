@@ -21,7 +21,9 @@
 use std::collections::VecDeque;
 
 use quorate_node::{Effect, Event, Node, Proposal, ProposalFailure};
-use quorate_raft::{ConfChange, Entry, EntryKind, HardState, LogIndex, Note, Role, Status, Term};
+use quorate_raft::{
+    ConfChange, Entry, EntryKind, HardState, LogIndex, MemberId, Note, Role, Status, Term,
+};
 use quorate_state::units::Millis;
 
 use crate::leadership::LeadershipState;
@@ -250,6 +252,12 @@ impl<R: WaitingReads> Consensus<R> {
             self.barrier.begun = (now.role == Role::Leader).then_some((self.now, now.term));
             self.node.handle(Event::ReadBarrier { round: self.barrier.last_round });
         }
+    }
+
+    /// Returns the ids of the other members, to which a leader sends heartbeats.
+    #[must_use]
+    pub fn other_members(&self) -> Vec<MemberId> {
+        self.node.other_members()
     }
 
     /// Returns whether there is another voter. If there is none, the caller may write the log on the thread that drives

@@ -82,6 +82,8 @@ pub enum BarrierFailure {
     LeaderChanged,
     /// Too many barriers are pending.
     QueueFull,
+    /// The barrier has lasted for [`crate::Config::proposal_ticks_max`] ticks.
+    TimedOut,
 }
 
 /// The reason why a member must stop: its log contradicts the log of its group.

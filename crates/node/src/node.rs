@@ -1,5 +1,6 @@
 //! The node: processes events and returns effects.
 
+mod barriers;
 mod confirming;
 mod cut;
 mod full_disk;
@@ -13,8 +14,8 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use quorate_raft::{
     ConfState, ConfigError, Configuration, Entry, HardState, LOCAL_APPEND, LOCAL_APPLY, LogIndex,
-    MemberId, MemoryStorage, Message, MessageKind, NONE, Note, NoteLevel, ReadState, RefusalKind,
-    Role, Snapshot, SnapshotMetadata, SnapshotOutcome, SoftState, Status, StepError, Term,
+    MemberId, MemoryStorage, Message, MessageKind, NONE, Note, NoteLevel, RefusalKind, Role,
+    Snapshot, SnapshotMetadata, SnapshotOutcome, SoftState, Status, StepError, Term,
 };
 use thiserror::Error;
 
@@ -28,7 +29,7 @@ use crate::full_disk_watch::FullDiskWatch;
 use crate::limits;
 use crate::persistence::Persistence;
 use crate::proposals::{Content, Proposals};
-use crate::read_barrier::ReadBarriers;
+use crate::read_barrier::{ReadBarriers, Round};
 use crate::refusals::{Refusals, Source};
 use crate::snapshot_policy::SnapshotPolicy;
 use crate::succession::Succession;
@@ -50,8 +51,8 @@ pub struct Config {
     /// The id of the first read index request. Each further request increments the id, and no two members may use the
     /// same id.
     pub first_read_request_id: u64,
-    /// Number of ticks after which a proposal that waits for a leader is dropped. A dropped membership change is
-    /// reported as failed.
+    /// Number of ticks after which a proposal that waits for a leader is dropped, and after which a read barrier fails.
+    /// A dropped membership change is reported as failed.
     pub proposal_ticks_max: u64,
     /// Whether the member refrains from campaigning, and transfers leadership, while its disk is
     /// stalled.
@@ -181,7 +182,7 @@ impl Node {
             raft,
             persistence: Persistence::new(config.hard_state),
             proposals: Proposals::new(config.proposal_ticks_max),
-            barriers: ReadBarriers::new(config.first_read_request_id),
+            barriers: ReadBarriers::new(config.first_read_request_id, config.proposal_ticks_max),
             early_appends: EarlyAppends::default(),
             held_changes: VecDeque::new(),
             members_changed_at: LogIndex::ZERO,
@@ -255,7 +256,9 @@ impl Node {
             Event::ProposeConfChange { request_id, change } => {
                 self.propose(vec![(request_id, Content::ConfChange(change))]);
             }
-            Event::ReadBarrier { round } => self.start_barrier(vec![round]),
+            Event::ReadBarrier { round } => {
+                self.start_barrier(vec![Round { number: round, ticks: 0 }]);
+            }
             Event::Received(messages) => self.handle_received(messages),
             Event::Persisted { token } => self.handle_persisted(token),
             Event::Applied { index } => self.handle_applied(index),
@@ -338,6 +341,13 @@ impl Node {
         voters.incoming.0.iter().chain(&voters.outgoing.0).any(|id| *id != self.raft.id())
     }
 
+    /// Returns the ids of the other voters and of the learners, to which a leader sends heartbeats.
+    #[must_use]
+    pub fn other_members(&self) -> Vec<MemberId> {
+        let ConfState { voters, learners, .. } = self.configuration().conf_state();
+        voters.into_iter().chain(learners).filter(|id| *id != self.raft.id()).collect()
+    }
+
     /// Returns the log lines since the last call.
     pub fn take_notes(&mut self) -> Vec<Note> {
         let mut notes = std::mem::take(&mut self.notes);
@@ -398,10 +408,7 @@ impl Node {
         self.refusals.tick();
         let expired_changes = self.proposals.tick();
         self.fail_proposals(expired_changes, ProposalFailure::Expired);
-        let overdue = self.barriers.tick();
-        if !overdue.is_empty() {
-            self.start_barrier(overdue);
-        }
+        self.tick_barriers();
     }
 
     /// Advances the core's clock. The clock also advances while the log cannot be written, because a leader without a
@@ -454,18 +461,6 @@ impl Node {
             "consensus has the same members as the state machine: otherwise it would count quorums of other members; \
              after entry {index}: {counted:?}, not {members:?}"
         );
-    }
-
-    fn start_barrier(&mut self, rounds: Vec<u64>) {
-        match self.barriers.start(rounds) {
-            Ok(name) => self.raft.read_index(name),
-            Err(rounds) => self.fail_barriers(rounds, BarrierFailure::QueueFull),
-        }
-    }
-
-    fn fail_barriers(&mut self, rounds: Vec<u64>, failure: BarrierFailure) {
-        self.effects
-            .extend(rounds.into_iter().map(|round| Effect::BarrierFailed { round, failure }));
     }
 
     fn handle_received(&mut self, messages: Vec<Message>) {
@@ -758,27 +753,6 @@ impl Node {
             let rounds = self.barriers.take_all();
             self.fail_barriers(rounds, BarrierFailure::LeaderChanged);
             self.propose_waiting();
-        }
-    }
-
-    /// Repeats read requests once the leader has committed an entry in its term. Before that, the
-    /// leader cannot answer read requests and may have dropped them.
-    fn notice_first_commit(&mut self) {
-        if !self.committed_in_term && self.raft.has_committed_in_term() {
-            self.committed_in_term = true;
-            let rounds = self.barriers.take_all();
-            if !rounds.is_empty() {
-                self.start_barrier(rounds);
-            }
-        }
-    }
-
-    fn pass_barriers(&mut self, read_states: Vec<ReadState>) {
-        for state in read_states {
-            let rounds = self.barriers.finish(&state.context);
-            self.effects.extend(
-                rounds.into_iter().map(|round| Effect::BarrierPassed { round, index: state.index }),
-            );
         }
     }
 }

@@ -87,20 +87,15 @@ impl Reader {
         self.driver.request(Input::ReadBarrier(completer), by)?;
         match waiting.await {
             Some(Outcome::Ready) => Ok(()),
-            Some(Outcome::BarrierFailed(failure)) => {
-                self.info.metrics().server.read_indexes_failed.inc();
-                Err(match failure {
-                    BarrierFailure::LeaderChanged => RequestError::LeaderChanged,
-                    BarrierFailure::QueueFull => RequestError::TooManyRequests,
-                })
-            }
+            Some(Outcome::BarrierFailed(failure)) => Err(match failure {
+                BarrierFailure::LeaderChanged => RequestError::LeaderChanged,
+                BarrierFailure::QueueFull => RequestError::TooManyRequests,
+                BarrierFailure::TimedOut => RequestError::Timeout,
+            }),
             Some(Outcome::Applied(_) | Outcome::ProposalFailed(_) | Outcome::ConfChange(_)) => {
                 unreachable!("the slot of a read barrier receives only the outcome of that barrier")
             }
-            None => {
-                self.info.metrics().server.slow_read_indexes.inc();
-                Err(RequestError::Timeout)
-            }
+            None => Err(RequestError::Timeout),
         }
     }
 

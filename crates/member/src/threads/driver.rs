@@ -34,7 +34,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use quorate_core::{Consensus, LogError, Ticks, WaitingReads};
 use quorate_node::{
-    COMMIT_NOTICE_INTERVAL, Effect, Event, Leadership, Node, Persist, ProposalFailure,
+    BarrierFailure, COMMIT_NOTICE_INTERVAL, Effect, Event, Leadership, Node, Persist,
+    ProposalFailure,
 };
 use quorate_raft::{Message, NoteLevel, Role};
 use quorate_storage::wal::SnapshotMark;
@@ -330,13 +331,18 @@ impl Driver {
         self.consensus.leadership().leads()
     }
 
-    /// Logs and counts a late heartbeat. Heartbeats are sent with the tick, so a late tick is a late heartbeat.
+    /// Logs and counts a late heartbeat, once for each other member. Heartbeats are sent with the tick, so a late tick is
+    /// a late heartbeat.
     fn notice_delay(&self, delay: Duration) {
-        if delay > self.heartbeat && self.leads() {
+        if delay <= self.heartbeat || !self.leads() {
+            return;
+        }
+        for id in self.consensus.other_members() {
             self.neighbours.metrics.server.heartbeat_send_failures.inc();
             log::warn!(
                 "leader failed to send out heartbeat on time; took too long, leader is overloaded \
                  likely from slow disk",
+                "to" = format!("{id:x}"),
                 "heartbeat-interval" = self.heartbeat,
                 "expected-duration" = 2 * self.heartbeat,
                 "exceeded-duration" = delay - self.heartbeat
@@ -603,6 +609,7 @@ impl Driver {
                 }
             }
             Effect::BarrierFailed { failure, .. } => {
+                self.count_failed_barrier(failure);
                 for completer in self.consensus.waiting_reads().drain() {
                     self.completions.push(completer, Outcome::BarrierFailed(failure));
                 }
@@ -621,6 +628,16 @@ impl Driver {
                 _ = self.neighbours.applier.send(Job::InstallSnapshot(snapshot));
                 self.neighbours.snapshots.set(index);
             }
+        }
+    }
+
+    /// Counts a failed round of the read barrier once, however many reads waited for it.
+    fn count_failed_barrier(&self, failure: BarrierFailure) {
+        let metrics = &self.neighbours.metrics.server;
+        match failure {
+            BarrierFailure::LeaderChanged => metrics.read_indexes_failed.inc(),
+            BarrierFailure::TimedOut => metrics.slow_read_indexes.inc(),
+            BarrierFailure::QueueFull => {}
         }
     }
 

@@ -160,3 +160,22 @@ fn a_read_that_waits_for_a_removed_member_is_confirmed_by_the_others() {
     assert!(has_passed(&members, 2));
     assert_eq!(read(&mut members, 3, 2), [3]);
 }
+
+#[test]
+fn a_read_barrier_without_an_answer_fails_after_the_request_timeout() {
+    let mut member = Member::start(Config { proposal_ticks_max: 12, ..config(1, &[1, 2]) });
+    member.handle(Event::ReadBarrier { round: 1 });
+    let mut texts = Vec::new();
+    for tick in 1..=12 {
+        assert!(member.failed.is_empty(), "tick {tick}");
+        member.handle(Event::Tick);
+        let notes = member.node.take_notes().into_iter();
+        texts.extend(notes.map(|note| note.text).filter(|text| text.contains("waiting for")));
+    }
+    assert_eq!(member.failed, [(1, BarrierFailure::TimedOut)]);
+    let (retry, timeout) = (
+        "waiting for ReadIndex response took too long, retrying",
+        "timed out waiting for read index response (local node might have slow network)",
+    );
+    assert_eq!(texts, [retry, retry, timeout]);
+}
