@@ -343,7 +343,8 @@ impl<T> StateMachine<T> {
                 EntryKind::Normal => {
                     let request = Request::decode(entry.data.clone())
                         .map_err(|fault| unfit("a request that cannot be read")(fault.into()))?;
-                    let Begun { ticket, reply_wanted, kind } = outlet.begin(&request);
+                    let Begun { ticket, reply_wanted, kind } =
+                        outlet.begin(&request, self.state.auth().view());
                     let meta = meta(&entry, reply_wanted);
                     let applied = self.state.apply(meta, request).map_err(unfit(kind))?;
                     let Applied { outcome, notice, .. } = applied;

@@ -37,6 +37,7 @@ mod leasing;
 mod limits;
 mod load;
 mod lock_election;
+mod log_lines;
 mod lost_log;
 mod maintenance;
 mod membership;

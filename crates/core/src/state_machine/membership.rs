@@ -8,6 +8,7 @@ use quorate_node::ConfChangeDecision;
 use quorate_raft::{ConfChange, ConfChangeKind, LogIndex};
 use quorate_state::apply::{EntryMeta, Fault, RequestFault};
 use quorate_state::members::MemberChange;
+use quorate_state::units::MemberId;
 
 use super::{Outlet, Output, StateMachine};
 use crate::snapshot::configuration_of;
@@ -21,10 +22,15 @@ impl<T> StateMachine<T> {
     ) -> Result<(), Fault> {
         let index = LogIndex(meta.index);
         let change = raftpb::ConfChange::decode(data).map_err(RequestFault::from)?;
+        let id = MemberId(change.node_id.unwrap_or_default());
+        let before = self.state.members().get(id).cloned();
         let outcome = self.state.apply_conf_change(meta, &change)?;
         let decided = match &outcome {
             Some(Ok(change)) => {
                 outlet.put(Output::Members(self.state.members().clone()));
+                if let Some(member) = self.state.members().get(id).cloned().or(before) {
+                    outlet.put(Output::Changed { change: change.clone(), member });
+                }
                 if *change == MemberChange::Remove(self.own_id) {
                     outlet.put(Output::Removed);
                 }

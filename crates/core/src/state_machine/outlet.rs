@@ -8,8 +8,9 @@ use std::sync::Arc;
 use quorate_node::ConfChangeDecision;
 use quorate_raft::{Entry, LogIndex, Term};
 use quorate_state::apply::{Refusal, Request, Response};
+use quorate_state::auth;
 use quorate_state::backend::Batch;
-use quorate_state::members::{Members, MembershipRefusal};
+use quorate_state::members::{Member, MemberChange, Members, MembershipRefusal};
 use quorate_state::mvcc::{Compaction, Tally, View};
 use quorate_state::versions::{StorageVersionError, Version};
 
@@ -34,8 +35,8 @@ pub trait Outlet {
     /// The identifier of a caller that waits for a completion.
     type Completion;
 
-    /// Called before a request is applied.
-    fn begin(&mut self, request: &Request) -> Begun<Self::Ticket>;
+    /// Called before a request is applied. `auth` contains the current users and roles.
+    fn begin(&mut self, request: &Request, auth: &auth::View) -> Begun<Self::Ticket>;
 
     /// Called after this entry's request was applied. The outcome is `None` if the entry had been applied before. The
     /// outcome must not be sent before the batch is published.
@@ -63,6 +64,13 @@ pub enum Output<T> {
     Decided(ConfChangeDecision),
     /// The new list of members.
     Members(Members),
+    /// A membership change was applied.
+    Changed {
+        /// The change.
+        change: MemberChange,
+        /// The member after the change, or before its removal.
+        member: Member,
+    },
     /// A membership change was refused.
     ChangeRefused(MembershipRefusal),
     /// This member was removed from the cluster.

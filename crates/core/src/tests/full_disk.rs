@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use quorate_raft::{Entry, LogIndex, Term};
 use quorate_seeded_random::SplitMix64;
 use quorate_state::apply::{Refusal, Request, Response, State};
+use quorate_state::auth::View;
 use quorate_state::backend::{Backend, Batch};
 use quorate_state::schema::Bucket;
 use quorate_state::units::{MemberId, Millis};
@@ -230,7 +231,7 @@ impl Outlet for Stuck {
     type Ticket = ();
     type Completion = u64;
 
-    fn begin(&mut self, _: &Request) -> Begun<()> {
+    fn begin(&mut self, _: &Request, _: &View) -> Begun<()> {
         Begun { ticket: (), reply_wanted: true, kind: "request" }
     }
 

@@ -15,6 +15,7 @@ use quorate_raft::{
 };
 use quorate_seeded_random::SplitMix64;
 use quorate_state::apply::{Refusal, Request, Response, StateOptions};
+use quorate_state::auth::View;
 use quorate_state::backend::Backend;
 use quorate_state::members::{Member as Row, Members};
 use quorate_state::mvcc::StoreOptions;
@@ -125,7 +126,7 @@ impl Outlet for Outputs {
     type Ticket = u64;
     type Completion = u64;
 
-    fn begin(&mut self, request: &Request) -> Begun<u64> {
+    fn begin(&mut self, request: &Request, _: &View) -> Begun<u64> {
         Begun { ticket: request.id, reply_wanted: true, kind: "request" }
     }
 
@@ -160,6 +161,7 @@ impl Outlet for Outputs {
             }
             Output::Complete(completion) => self.completions.push(completion),
             Output::Members(_)
+            | Output::Changed { .. }
             | Output::ChangeRefused(_)
             | Output::Removed
             | Output::ChangeAnswered { .. }

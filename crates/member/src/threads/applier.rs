@@ -33,6 +33,7 @@ use quorate_core::{ApplyError, Begun, Next, Now, Outlet, Output, StateMachine};
 use quorate_raft::{Entry, LogIndex, Snapshot, Term};
 use quorate_state::alarm::Cause;
 use quorate_state::apply::{AuthCommand, ClusterCommand, Command, Refusal, Request, Response};
+use quorate_state::auth::View;
 use quorate_state::backend::Batch;
 use quorate_state::members::Members;
 use quorate_state::mvcc::Tally;
@@ -41,6 +42,7 @@ use quorate_state::versions::Version;
 
 use crate::threads::accepted_compactions::AcceptedCompactions;
 use crate::threads::batch_queue::{ReceiveError, Receiver};
+use crate::threads::change_lines::{line_about, log_member_change};
 use crate::threads::channels::{
     ApplierHandle, Done, DriverHandle, Input, Job, Order, ProcessedBy, RunInline,
 };
@@ -55,7 +57,7 @@ use crate::threads::request_id::RequestIds;
 use quorate_peer::Peers;
 use quorate_requests::request_text::{self, OfEntry};
 use quorate_requests::slow_apply::Slow;
-use quorate_telemetry::log;
+use quorate_telemetry::log::{self, Line};
 use quorate_telemetry::metrics::{Metrics, RequestKind};
 
 /// The channels and shared state that the applier uses.
@@ -169,6 +171,8 @@ struct Ticket {
     kind: RequestKind,
     /// The amount by which the request changes the counter of each affected alarm.
     alarm_step: i64,
+    /// The line to log if the request is not refused.
+    line: Option<Box<Line>>,
     completer: Option<Completer<Outcome>>,
 }
 
@@ -307,6 +311,7 @@ impl Applier {
             // The backend thread has failed and has reported the fault, or is stopping, so this thread ends too.
             return Ok(false);
         }
+        log::info!("applySnapshot: opened snapshot backend");
         let now = carrier.now();
         self.machine.installed(now, carrier)?;
         carrier.neighbours.peers.set_origin(self.machine.restore_mark()?);
@@ -342,17 +347,23 @@ impl Outlet for Carrier {
     type Ticket = Ticket;
     type Completion = Done<()>;
 
-    fn begin(&mut self, request: &Request) -> Begun<Self::Ticket> {
+    fn begin(&mut self, request: &Request, auth: &View) -> Begun<Self::Ticket> {
         let kind = kind_of(request);
+        let line = if let Command::Auth(command) = &request.command {
+            line_about(command, auth).map(Box::new)
+        } else {
+            None
+        };
         let completer = self.neighbours.pending.take(request.id);
         let reply_wanted = completer.is_some();
         let alarm_step = alarm_step(&request.command);
-        Begun { ticket: Ticket { kind, alarm_step, completer }, reply_wanted, kind: kind.name() }
+        let ticket = Ticket { kind, alarm_step, line, completer };
+        Begun { ticket, reply_wanted, kind: kind.name() }
     }
 
     fn finish(
         &mut self,
-        Ticket { kind, alarm_step, completer }: Ticket,
+        Ticket { kind, alarm_step, line, completer }: Ticket,
         entry: &Entry,
         outcome: Option<Result<Response, Refusal>>,
     ) {
@@ -362,6 +373,9 @@ impl Outlet for Carrier {
             && alarm_step != 0
         {
             self.count_alarms(&response.alarms, alarm_step);
+        }
+        if let (Some(line), Some(Ok(_))) = (line, &outcome) {
+            line.emit();
         }
         if let (Some(outcome), Some(completer)) = (outcome, completer) {
             let answer = Answer { outcome, index: entry.index, applied: self.finished };
@@ -383,6 +397,9 @@ impl Outlet for Carrier {
                 self.neighbours.driver.report(Input::ConfChangeDecided(decision));
             }
             Output::Members(members) => self.set_members(&members),
+            Output::Changed { change, member } => {
+                log_member_change(&self.identity, &change, &member);
+            }
             Output::ChangeRefused(refusal) => {
                 log::warn!("rejected a membership change", "error" = refusal.to_string());
             }

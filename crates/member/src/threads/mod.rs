@@ -12,6 +12,7 @@
 pub(crate) mod accepted_compactions;
 pub(crate) mod applier;
 pub(crate) mod batch_queue;
+pub(crate) mod change_lines;
 pub(crate) mod channels;
 pub(crate) mod clock;
 pub(crate) mod committer;

@@ -12,6 +12,7 @@ use quorate_node::Event;
 use quorate_raft::{Entry, LogIndex, Term};
 use quorate_state::alarm::Cause;
 use quorate_state::apply::{Refusal, Request, Response};
+use quorate_state::auth::View;
 use quorate_state::members::{Members, MembershipRefusal};
 
 use super::input::Input;
@@ -94,7 +95,7 @@ impl Outlet for Outputs {
     type Ticket = Option<Waiter>;
     type Completion = Completion;
 
-    fn begin(&mut self, request: &Request) -> Begun<Self::Ticket> {
+    fn begin(&mut self, request: &Request, _: &View) -> Begun<Self::Ticket> {
         let waiter = self.pending.take(request.id);
         Begun { reply_wanted: waiter.is_some(), ticket: waiter, kind: "request" }
     }
@@ -144,7 +145,8 @@ impl Outlet for Outputs {
                     self.rare_states.push("the cluster version is lowered");
                 }
             }
-            Output::CompactionAccepted { .. }
+            Output::Changed { .. }
+            | Output::CompactionAccepted { .. }
             | Output::StorageVersion { .. }
             | Output::TakingSnapshot { .. } => {}
             Output::StorageVersionStays(_) => {

@@ -17,6 +17,7 @@ use quorate_core::start::{self, Start};
 use quorate_core::{Begun, Job, Now, Outlet, Output, Pace, StateMachine};
 use quorate_raft::{Entry, Term};
 use quorate_state::apply::{Refusal, Request, Response, State, StateOptions};
+use quorate_state::auth::View;
 use quorate_state::backend::{Backend, Batch};
 use quorate_state::members::Members;
 use quorate_state::mvcc::RangeQuery;
@@ -192,7 +193,7 @@ impl Outlet for Batches {
     type Ticket = ();
     type Completion = ();
 
-    fn begin(&mut self, _: &Request) -> Begun<()> {
+    fn begin(&mut self, _: &Request, _: &View) -> Begun<()> {
         Begun { ticket: (), reply_wanted: false, kind: "a request" }
     }
 
@@ -211,6 +212,7 @@ impl Outlet for Batches {
             Output::Commit { batch, .. } => self.waiting.push(batch),
             Output::Decided { .. }
             | Output::Members(_)
+            | Output::Changed { .. }
             | Output::ChangeRefused(_)
             | Output::Removed
             | Output::ChangeAnswered { .. }

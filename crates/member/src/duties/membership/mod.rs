@@ -171,8 +171,16 @@ impl Membership {
     ) -> Result<Vec<Member>, RequestError> {
         self.access_control.check_admin(client)?;
         let change = ConfChange { id: 0, kind, node_id, context: context.into() };
-        self.proposer.propose_conf_change(change).await?;
-        Ok(self.info.rows())
+        let outcome = self.proposer.propose_conf_change(change).await;
+        if matches!(outcome, Ok(()) | Err(RequestError::Membership(_))) {
+            log::info!(
+                "applied a configuration change through raft",
+                "local-member-id" = format!("{:x}", self.info.id()),
+                "raft-conf-change" = format!("ConfChange{kind:?}"),
+                "raft-conf-change-node-id" = format!("{node_id:x}")
+            );
+        }
+        outcome.map(|()| self.info.rows())
     }
 
     /// Returns the voters with their links to this member.
