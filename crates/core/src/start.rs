@@ -128,6 +128,9 @@ pub struct Recovered {
     pub backend: Backend,
     /// The recovered state.
     pub state: State,
+    /// The applied index of the backend file that the received image of the newest snapshot has replaced, if the image
+    /// had not been installed before the member stopped.
+    pub replaced: Option<u64>,
 }
 
 impl Recovered {
@@ -158,13 +161,15 @@ pub fn recover(
         source,
     })?;
     let mut backend = open()?;
-    if backend.read().consistent_index()?.0 < mark.index {
+    let consistent_index = backend.read().consistent_index()?.0;
+    let replaced = (consistent_index < mark.index).then_some(consistent_index);
+    if replaced.is_some() {
         drop(backend);
         image::install_at_start(disk, &dir, LogIndex(mark.index))?;
         backend = open()?;
     }
     let state = State::recover(&backend, options)?;
-    Ok(Recovered { marks, backend, state })
+    Ok(Recovered { marks, backend, state, replaced })
 }
 
 /// Opens the log after the snapshot with this mark. The caller reports any repair of the log before it continues.

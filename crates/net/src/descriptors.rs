@@ -15,11 +15,15 @@
 //!
 //! Accepting connections (`listen`).
 
+use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::listen::ConnectionPermits;
+use crate::runtime::blocking;
 use quorate_telemetry::log;
 
 /// Minimum number of reserved descriptors, as in etcd. A member does not start with a lower limit.
@@ -61,6 +65,9 @@ const PEER_SHARE: u64 = 8;
 
 /// The usual descriptor limit in a shell. If the process has a lower limit, the division of the descriptors is logged.
 const COMFORTABLE: u64 = 1024;
+
+/// Interval at which the number of open descriptors is compared with the limit.
+const USAGE_LOOK: Duration = Duration::from_secs(600);
 
 /// Permits for the connections of clients, peers and scrapers.
 #[derive(Clone, Debug)]
@@ -132,6 +139,28 @@ pub fn raise_limit() {
     }
 }
 
+/// Logs a warning every ten minutes while four fifths of the descriptors are in use.
+pub async fn watch_usage() {
+    let mut ticks = interval(USAGE_LOOK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        // Listing the directory itself opens a descriptor, which must not be counted.
+        let Ok(open) = blocking(|| fs::read_dir("/proc/self/fd").map(Iterator::count)).await else {
+            return;
+        };
+        let used = (open as u64).saturating_sub(1);
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        if is_scarce(used, limit) {
+            log::warn!("80% of file descriptors are used", "used" = used, "limit" = limit);
+        }
+    }
+}
+
+const fn is_scarce(used: u64, limit: u64) -> bool {
+    used >= limit / 5 * 4
+}
+
 /// Divides the process's descriptors between a member with this many runtimes and its connections.
 pub fn divide(runtimes: usize) -> Result<Budget, TooFew> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -153,6 +182,12 @@ pub fn divide(runtimes: usize) -> Result<Budget, TooFew> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn descriptors_are_scarce_from_four_fifths_of_the_limit_on() {
+        assert!(!is_scarce(79, 100) && is_scarce(80, 100));
+        assert!(!is_scarce(1_000_000, u64::MAX));
+    }
 
     #[test]
     fn all_unreserved_descriptors_are_divided_among_the_listeners() {

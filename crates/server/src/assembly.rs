@@ -17,14 +17,17 @@ use quorate_member::{
     DiskTimes, Handles, Identity, MemberInputs, Running, Start, corruption, housekeeping, space,
     versions,
 };
+use quorate_net::descriptors;
 use quorate_net::runtime::{Runtimes, Threads};
 use quorate_peer::Dialer;
 use quorate_requests::access::Provider;
 use quorate_requests::{Limits, ServerHandles};
 use quorate_state::members::{Member, Members};
 use quorate_state::units::MemberId;
+use quorate_state::versions::Version;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
+use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 
 use crate::bootstrap::Booted;
@@ -74,6 +77,8 @@ impl Core {
             was_rebuilt,
             memory_lock,
         } = booted;
+        metrics.set_member_id(&format!("{:x}", identity.member_id));
+        log_starting(&identity, state.versions().cluster());
         let faults = FaultReports::new();
         let entrance = MemberInputs::new(faults.clone());
         let snapshots = transport::SnapshotDir { disk: Arc::clone(disk), path: dirs.snap() };
@@ -196,6 +201,26 @@ fn space_rules(config: &Config) -> SpaceRules {
     }
 }
 
+/// Logs that the threads of a member are about to start. `cluster_version` is the version in the member's files.
+fn log_starting(own: &Identity, cluster_version: Option<Version>) {
+    let (own_id, version) = (format!("{:x}", own.member_id), quorate_version::ETCD_VERSION);
+    match cluster_version {
+        Some(cluster) => log::info!(
+            "starting etcd server",
+            "local-member-id" = own_id,
+            "local-server-version" = version,
+            "cluster-id" = format!("{:x}", own.cluster_id),
+            "cluster-version" = format!("{}.{}", cluster.major, cluster.minor)
+        ),
+        None => log::info!(
+            "starting etcd server",
+            "local-member-id" = own_id,
+            "local-server-version" = version,
+            "cluster-version" = "to_be_decided"
+        ),
+    }
+}
+
 /// Starts the member's background duties as tasks.
 pub(crate) fn duties(
     config: &Config,
@@ -220,6 +245,7 @@ pub(crate) fn duties(
         Box::pin(housekeeping::end_leases(handles())),
         Box::pin(housekeeping::reload_keys(Arc::clone(&core.handles.access_control))),
         Box::pin(housekeeping::catch_up_watchers(handles(), core.faults.clone())),
+        Box::pin(descriptors::watch_usage()),
         Box::pin(housekeeping::purge_files(purger, core.faults.clone())),
         Box::pin(corruption::hash_compactions(handles(), core.faults.clone())),
     ];

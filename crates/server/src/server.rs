@@ -126,7 +126,6 @@ pub(crate) fn run(
         }
         booted => booted?,
     };
-    metrics.set_member_id(&format!("{:x}", booted.identity.member_id));
     let core = Core::start(config, booted, provider, (&disk, times), (&metrics, security.dialer))
         .map_err(StartError::Thread)?;
     let handles = Arc::clone(&core.handles);
@@ -162,6 +161,7 @@ pub(crate) fn run(
     log::info!("ready to serve client requests");
     let services = (observing.observers(), console);
     let serving = for_clients.serve(config, served, &endpoints, services, &budget.clients);
+    start_line::log_serving(config, handles.info.id());
     supervisor.note_ready();
     let alive = supervisor.watchdog();
     let ended = control.block_on(async {

@@ -1,4 +1,5 @@
-//! Logs the line `starting an etcd server`, which contains the effective configuration under etcd's names.
+//! Logs etcd's lines with the configuration of a starting member. The line `starting an etcd server` contains the
+//! effective configuration under etcd's names.
 //!
 //! Tools and people read this line, so the names, types and order are the same as in etcd 3.7, even where the flags
 //! have other names. Quorate's own settings follow. The line contains no secrets.
@@ -24,7 +25,20 @@ pub(crate) fn log(config: &Config, disk: &dyn Disk) {
     line(config, &dirs, dirs.is_initialised(disk).unwrap_or_default()).emit();
 }
 
-/// Creates the line. `is_initialized` means that the member already has data.
+/// Logs that all ports of a member are served.
+pub(crate) fn log_serving(config: &Config, own_id: u64) {
+    log::info!(
+        "now serving peer/client/metrics",
+        "local-member-id" = format!("{own_id:x}"),
+        "initial-advertise-peer-urls" = texts(&config.initial_advertise_peer_urls),
+        "listen-peer-urls" = texts(&config.listen_peer_urls),
+        "advertise-client-urls" = texts(&config.advertise_client_urls),
+        "listen-client-urls" = texts(&config.listen_client_urls),
+        "listen-metrics-urls" = texts(&config.listen_metrics_urls)
+    );
+}
+
+/// Creates the line `starting an etcd server`. `is_initialized` means that the member already has data.
 fn line(config: &Config, dirs: &DataDir, is_initialized: bool) -> Line {
     let mut line = log::pending!(
         Info,

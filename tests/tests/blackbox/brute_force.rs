@@ -73,7 +73,7 @@ async fn invented_tokens_do_not_delay_other_clients(kind: Kind) {
     work(&ann).await;
     let after = figure(&server, "process_resident_memory_bytes");
     assert!(after < before + 256 * MIB, "memory grew from {before} to {after} bytes");
-    let logged = lines_with(&server, "refused an invalid token");
+    let logged = lines_with(&server, "\"invalid auth token\"");
     assert!(
         (1..GUESSES / 100).contains(&logged),
         "{logged} of {GUESSES} refused tokens were logged"

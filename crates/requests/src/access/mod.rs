@@ -134,7 +134,7 @@ impl AccessControl {
     /// tokens themselves are not logged.
     fn log_refused_token(&self) {
         if let Some(left_out) = self.refusals.admits() {
-            log::info!("refused an invalid token", "left-out" = left_out);
+            log::warn!("invalid auth token", "left-out" = left_out);
         }
     }
 

@@ -55,6 +55,17 @@ pub(super) async fn restart(
     }
 }
 
+/// Logs that a received image has replaced the backend file with this index, if there was one.
+fn log_recovery(replaced: Option<u64>, snapshot_index: u64) {
+    if let Some(consistent_index) = replaced {
+        log::info!(
+            "Recovering from snapshot backend",
+            "consistent-index" = consistent_index,
+            "snapshot-index" = snapshot_index
+        );
+    }
+}
+
 async fn pick_up(
     config: &Config,
     disk: &Arc<dyn Disk>,
@@ -68,7 +79,8 @@ async fn pick_up(
     };
     let recovered = start::recover(disk, &dirs, state_options(config), open)?;
     let mark = recovered.mark();
-    let Recovered { marks, backend, mut state } = recovered;
+    let Recovered { marks, backend, mut state, replaced } = recovered;
+    log_recovery(replaced, mark.index);
     let (flags, refused) = (flags(config), |refusal| BootError::refused(refusal, &dirs));
     flags.check_version(state.versions().cluster()).map_err(refused)?;
     let applied = LogIndex(state.applied().0);

@@ -12,7 +12,7 @@ use quorate_api::etcdserverpb::{CompactionRequest, InternalRaftRequest};
 use quorate_config::{Config, Retention};
 use quorate_engine::Engine;
 use quorate_member::housekeeping;
-use quorate_net::descriptors::Budget;
+use quorate_net::descriptors::{self, Budget};
 use quorate_net::runtime::blocking;
 use quorate_requests::{RequestError, ServerHandles, Write};
 use quorate_state::watch::Hub;
@@ -47,6 +47,7 @@ pub(super) fn all(
         Box::pin(follow_role(engine.clone(), Arc::clone(metrics))),
         Box::pin(watch_for_sequencer(handles.clone())),
         Box::pin(catch_up_watchers(engine.published().hub.clone())),
+        Box::pin(descriptors::watch_usage()),
         Box::pin(housekeeping::reload_keys(Arc::clone(&handles.access_control))),
     ];
     if let Some(retention) = config.auto_compaction().unwrap_or_default() {
