@@ -2,7 +2,7 @@
 //!
 //! On the command line, such a flag is refused like any unknown flag, and the error names its replacement or the reason
 //! for its removal. In the environment and in the file, where etcd ignores unknown settings, such a flag is ignored
-//! with a warning.
+//! with a warning, unless it decides which cluster the member joins: then it is refused there, too.
 //!
 //! # Invariants
 //!
@@ -41,6 +41,15 @@ pub(super) struct Absent {
     pub(super) reason: Reason,
     /// Whether the flag takes no value.
     pub(super) is_bool: bool,
+    /// Whether the flag decides which cluster the member joins. If it were ignored, the member would found a cluster of
+    /// its own. The flag is therefore refused wherever it has a value.
+    pub(super) decides_cluster: bool,
+}
+
+impl Absent {
+    const fn decides_cluster(self) -> Self {
+        Self { decides_cluster: true, ..self }
+    }
 }
 
 /// A removed flag that the operator has set.
@@ -72,25 +81,17 @@ pub(super) fn find(name: &str) -> Option<&'static Absent> {
     ABSENT.iter().find(|absent| absent.name == name)
 }
 
-/// Returns the removed flags in a file. Names are compared case-insensitively, because etcd ignores the case of keys in
-/// files.
-pub(super) fn in_file<'a>(top: impl IntoIterator<Item = &'a String>) -> Vec<Demand> {
-    let mut demands = Vec::new();
-    for key in top {
-        let found = ABSENT.iter().find(|absent| absent.name.eq_ignore_ascii_case(key));
-        if let Some(absent) = found {
-            demands.push(Demand { setting: key.clone(), reason: absent.reason });
-        }
-    }
-    demands
+/// Returns the removed flag with this key in a file. etcd ignores the case of keys in files.
+pub(super) fn of_key(key: &str) -> Option<&'static Absent> {
+    ABSENT.iter().find(|absent| absent.name.eq_ignore_ascii_case(key))
 }
 
 const fn text(name: &'static str, reason: Reason) -> Absent {
-    Absent { name, reason, is_bool: false }
+    Absent { name, reason, is_bool: false, decides_cluster: false }
 }
 
 const fn switch(name: &'static str, reason: Reason) -> Absent {
-    Absent { name, reason, is_bool: true }
+    Absent { name, reason, is_bool: true, decides_cluster: false }
 }
 
 const V2: Reason = Dropped("there is no v2 API");
@@ -99,7 +100,7 @@ const PROXY: Reason = Dropped("there is no v2 proxy");
 /// All removed flags.
 pub(super) static ABSENT: &[Absent] = &[
     switch("debug", Replaced("log-level")),
-    text("discovery", Replaced("discovery-endpoints")),
+    text("discovery", Replaced("discovery-endpoints")).decides_cluster(),
     text("discovery-proxy", Dropped("there is no v2 discovery")),
     switch("enable-v2", V2),
     text("experimental-backend-bbolt-freelist-type", Replaced("backend-bbolt-freelist-type")),

@@ -83,7 +83,8 @@ fn absent_of_variable(name: &str) -> Option<&'static Absent> {
     ABSENT.iter().find(|absent| environment_name(absent.name) == name)
 }
 
-/// Refuses a variable whose flag is also on the command line, and reports unknown variables.
+/// Refuses a variable whose flag is also on the command line or decides which cluster the member joins, and reports
+/// unknown variables.
 fn review(
     environment: &[(String, String)],
     used: &BTreeSet<String>,
@@ -99,6 +100,12 @@ fn review(
                 "environment-variable" = name
             )));
             return Err(Stop::Logged);
+        }
+        if let Some(absent) = absent_of_variable(name)
+            && absent.decides_cluster
+            && value_of(environment, name).is_some()
+        {
+            return Err(Stop::Refused(format!("{name}: {}", absent.reason)));
         }
         if name.starts_with("ETCD_") {
             let message = "unrecognized environment variable";

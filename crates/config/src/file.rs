@@ -5,7 +5,8 @@
 //! flags. Other lists are YAML lists.
 //!
 //! Keys without effect (unknown keys, and keys of former etcd versions) are reported in a warning, so that operators do
-//! not rely on them. In sections with security settings, every key either takes effect or is refused.
+//! not rely on them. In sections with security settings, every key either takes effect or is refused. A key of former
+//! versions that decides which cluster the member joins is also refused.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +87,11 @@ fn decode<'a>(
             && !node.is_empty()
         {
             return Err(Stop::Refused(format!("{key}: unknown key; write it as {place}")));
-        } else if !absent::ABSENT.iter().any(|absent| absent.name.eq_ignore_ascii_case(key)) {
+        } else if let Some(absent) = absent::of_key(key) {
+            if absent.decides_cluster && !node.is_empty() {
+                return Err(Stop::Refused(format!("{key}: {}", absent.reason)));
+            }
+        } else {
             unknown.push(key.clone());
         }
     }
@@ -335,15 +340,24 @@ fn name_what_is_passed_over(
     unknown: &[String],
     lines: &mut Vec<Pending>,
 ) {
-    let former = absent::in_file(top.keys()).into_iter();
-    let former = former.map(|demand| (demand.setting, demand.reason.to_string()));
-    let never = unknown.iter().map(|key| (key.clone(), "unknown key".to_owned()));
+    let former = top.keys().filter_map(|key| Some((key, absent::of_key(key)?.reason.to_string())));
+    let never = unknown.iter().map(|key| (key, reason_of_unknown(key)));
     lines.extend(former.chain(never).map(|(key, reason)| {
         Pending::configured(log::pending!(
             Warn,
             "ignoring configuration key that has no effect in this version",
-            "key" = key,
+            "key" = key.clone(),
             "reason" = reason
         ))
     }));
+}
+
+/// Returns the reason why a key has no effect.
+fn reason_of_unknown(key: &str) -> String {
+    let flag = FLAGS.iter().find(|flag| flag.name.eq_ignore_ascii_case(key));
+    match flag.map(|flag| flag.file) {
+        Some(FileKey::None) => "this flag has no key in the file".to_owned(),
+        Some(FileKey::Nested(place)) => format!("unknown key; write it as {place}"),
+        Some(FileKey::Name) | None => "unknown key".to_owned(),
+    }
 }

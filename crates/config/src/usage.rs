@@ -75,8 +75,8 @@ pub fn flag_docs() -> Vec<FlagDoc> {
 #[must_use]
 pub fn reference() -> String {
     let mut text = "# Flags of a member\n\nThis page is generated from the table of flags (`config::flags`), and a test \
-     compares it with the table. Each flag\ncan also be set by an environment variable, `ETCD_` followed by its name in \
-     capitals, or by its key in the configuration file.\n"
+     compares it with\nthe table. Each flag can also be set by an environment variable, `ETCD_` followed by its name \
+     in\ncapitals, or by its key in the configuration file, if the table names one.\n"
         .to_owned();
     let mut defaults = Draft::default();
     for section in SECTIONS {

@@ -208,16 +208,14 @@ pub(crate) static FLAGS: &[Flag] = &[
         "fence-stalled-disk",
         Bool(|d| &mut d.config.fence_stalled_disk),
         "Hand over leadership if a write to the log takes longer than an election timeout.",
-    )
-    .flag_only(),
+    ),
     flag(
         MEMBER,
         "rebuild-corrupt-member",
         Bool(|d| &mut d.config.rebuild_corrupt_member),
         "Fetch this member's state from the other members if it differs from the state of a quorum. Needs peer \
          certificates.",
-    )
-    .flag_only(),
+    ),
     flag(
         CLUSTERING,
         "initial-advertise-peer-urls",

@@ -37,7 +37,6 @@ fn removed_flags_are_reported_with_their_replacement() {
         ("experimental-memory-mlock", "use --memory-mlock"),
         ("experimental-enable-distributed-tracing", "use --enable-distributed-tracing"),
         ("log-package-levels", "use --log-level"),
-        ("discovery", "use --discovery-endpoints"),
         ("enable-v2", "3.7: there is no v2 API"),
         ("proxy", "3.7: there is no v2 proxy"),
     ] {
@@ -70,11 +69,49 @@ fn removed_flags_are_reported_with_their_replacement() {
     }
 }
 
-/// Returns the keys that are named in warnings about a file.
-fn ignored_keys(text: &str) -> Vec<String> {
+/// If the setting were ignored, the member would found a cluster of its own.
+#[test]
+fn a_removed_setting_that_decides_which_cluster_to_join_is_refused_everywhere() {
+    let reason = "not a flag of etcd 3.7; use --discovery-endpoints";
+    let by_flag = exit("--discovery=https://x/SECRET");
+    assert!(by_flag.stderr.contains(&format!("--discovery: {reason}")), "{}", by_flag.stderr);
+    let variable = [("ETCD_DISCOVERY", "https://x/SECRET")];
+    let by_variable = World::with_environment(&variable).run("").unwrap_err();
+    assert_eq!(refusal(&by_variable), format!("ETCD_DISCOVERY: {reason}"));
+    for key in ["discovery", "Discovery"] {
+        let by_file = file(&format!("{key}: https://x/SECRET")).unwrap_err();
+        assert_eq!(refusal(&by_file), format!("{key}: {reason}"));
+        assert!(!output_of(&by_file).contains("SECRET"), "{by_file:?}");
+    }
+    // etcd's sample file contains the key without a value.
+    assert!(file("discovery:\ndiscovery-proxy:").is_ok());
+    assert!(World::with_environment(&[("ETCD_DISCOVERY", "")]).run("").is_ok());
+}
+
+/// Returns the values of a field in the warnings about the keys of a file.
+fn warnings(text: &str, field: &str) -> Vec<String> {
     let parsed = file(text).unwrap();
     let of_keys = |p: &&Pending| p.line.message.starts_with("ignoring configuration key");
-    parsed.lines.iter().filter(of_keys).map(|p| p.line.field("key").unwrap()).collect()
+    parsed.lines.iter().filter(of_keys).map(|p| p.line.field(field).unwrap()).collect()
+}
+
+/// Returns the keys that are named in warnings about a file.
+fn ignored_keys(text: &str) -> Vec<String> {
+    warnings(text, "key")
+}
+
+#[test]
+fn the_warning_about_a_key_gives_the_reason() {
+    let text = "raft-read-timeout: 1\nDiscovery-Token: t\nwhatever: 1\nfence-stalled-disk: false\n\
+                rebuild-corrupt-member: false";
+    let reasons = [
+        "\"unknown key; write it as discovery-config.token\"",
+        "\"this flag has no key in the file\"",
+        "\"unknown key\"",
+    ];
+    assert_eq!(warnings(text, "reason"), reasons);
+    assert!(!file("fence-stalled-disk: false").unwrap().config.fence_stalled_disk);
+    assert!(file("rebuild-corrupt-member: true").unwrap().config.rebuild_corrupt_member);
 }
 
 #[test]
