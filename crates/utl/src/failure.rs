@@ -78,11 +78,15 @@ pub(crate) enum Failure {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The directory is damaged, so a member must not be started on it.
-    #[error("{} is damaged ({count} findings): {advice}", path.display())]
+    /// The directory or the snapshots are damaged and must not be used.
+    #[error(
+        "{} {} damaged ({count} findings): {advice}",
+        joined(paths),
+        if paths.len() == 1 { "is" } else { "are" }
+    )]
     Damaged {
-        /// Path of the directory.
-        path: PathBuf,
+        /// Path of the directory, or paths of the damaged snapshots.
+        paths: Vec<PathBuf>,
         /// Number of findings that report damage.
         count: usize,
         /// Advice for the operator.
@@ -148,6 +152,11 @@ pub(crate) enum Failure {
     /// The reader of the output has closed the pipe.
     #[error("broken pipe")]
     BrokenPipe,
+}
+
+fn joined(paths: &[PathBuf]) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    paths.join(", ")
 }
 
 impl Failure {

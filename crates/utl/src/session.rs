@@ -60,9 +60,18 @@ impl Session {
 
     /// Returns the arguments, or an error if there are not exactly `N` arguments.
     pub(crate) fn arguments<const N: usize>(&self, wanted: &str) -> Result<[String; N], Failure> {
-        let given: Vec<String> =
-            (0..self.matches.args.len()).filter_map(|at| self.matches.arg(at)).collect();
+        let given: Vec<String> = self.given().collect();
         given.try_into().map_err(|_| Failure::arguments(wanted))
+    }
+
+    /// Returns the arguments as paths, or an error if there are none.
+    pub(crate) fn paths(&self, wanted: &str) -> Result<Vec<PathBuf>, Failure> {
+        let given: Vec<PathBuf> = self.given().map(PathBuf::from).collect();
+        if given.is_empty() { Err(Failure::arguments(wanted)) } else { Ok(given) }
+    }
+
+    fn given(&self) -> impl Iterator<Item = String> {
+        (0..self.matches.args.len()).filter_map(|at| self.matches.arg(at))
     }
 
     /// Returns the value of a required flag that names a file or directory.

@@ -192,7 +192,10 @@ fn snapshot_verify_finds_damage_before_a_restore() {
 
     let (code, output, errors) = judged(&whole[..whole.len() - 1]);
     assert!(code == 1 && output.starts_with("DAMAGED, digest, the file is truncated"), "{output}");
-    assert!(errors.contains("is damaged") && errors.contains("do not restore it"), "{errors}");
+    assert!(
+        errors.contains("is damaged") && errors.contains("do not restore a damaged snapshot"),
+        "{errors}"
+    );
     // After the change of a value, all pages are still sound, so only the digest reveals the change.
     let at = database.windows(2).rposition(|bytes| bytes == b"k9").unwrap();
     let mut changed = whole;
@@ -203,6 +206,28 @@ fn snapshot_verify_finds_damage_before_a_restore() {
     let garbage = vec![7; database.len()];
     let (code, output, _) = judged(&[&garbage[..], &Sha256::digest(&garbage)].concat());
     assert!(code == 1 && output.contains("DAMAGED, backend, "), "{output}");
+}
+
+#[test]
+fn snapshot_verify_checks_several_files() {
+    let root = tempfile::tempdir().unwrap();
+    let [sound, damaged, third] = ["a.db", "b.db", "c.db"].map(|name| root.path().join(name));
+    backend(&sound);
+    let whole = std::fs::read(&sound).unwrap();
+    std::fs::write(&damaged, &whole[..whole.len() - 1]).unwrap();
+    std::fs::copy(&damaged, &third).unwrap();
+    let [sound, damaged, third] = [&sound, &damaged, &third].map(|path| path.to_str().unwrap());
+    let output = success(&["snapshot", "verify", sound, sound]);
+    assert_eq!(output.matches(&format!("{sound}, note, digest, missing")).count(), 2, "{output}");
+    let (code, output, errors) = utl(&["snapshot", "verify", sound, damaged, third]);
+    assert_eq!(code, 1);
+    for line in [format!("{sound}, note, digest, "), format!("{damaged}, DAMAGED, digest, ")] {
+        assert!(output.contains(&line), "{line}: {output}");
+    }
+    assert!(errors.contains(&format!("Error: {damaged}, {third} are damaged (")), "{errors}");
+    let (code, output, _) = utl(&["snapshot", "verify", sound, "/nonexistent"]);
+    assert!(code == 1 && output.is_empty(), "all names are checked first: {output}");
+    assert_eq!(utl(&["snapshot", "verify"]).0, 128);
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn run(session: &Session) -> Result<(), Failure> {
                 true => format!(". {}", restore_backend(&dirs.backend())),
                 false => String::new(),
             };
-            Err(Failure::Damaged { path, count, advice: format!("{ADVICE}{last}") })
+            Err(Failure::Damaged { paths: vec![path], count, advice: format!("{ADVICE}{last}") })
         }
     }
 }

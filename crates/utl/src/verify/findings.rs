@@ -1,5 +1,7 @@
 //! The findings about a directory or file, in order, each with a grade.
 
+use std::path::Path;
+
 use crate::report::{Cell, Column, Report};
 
 const COLUMNS: &[Column] = &[
@@ -7,6 +9,9 @@ const COLUMNS: &[Column] = &[
     Column::new("part", "part", "Part"),
     Column::new("finding", "finding", "Finding"),
 ];
+
+const COLUMNS_OF_FILES: &[Column] =
+    &[Column::new("file", "file", "File"), COLUMNS[0], COLUMNS[1], COLUMNS[2]];
 
 /// The grade of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,15 +67,31 @@ impl Findings {
     }
 
     pub(super) fn report(&self) -> Report {
-        let row = |(grade, part, says): &(Grade, &'static str, String)| {
+        Report::list(COLUMNS, self.rows().collect())
+    }
+
+    fn rows(&self) -> impl Iterator<Item = Vec<Cell>> {
+        self.list.iter().map(|(grade, part, says)| {
             let grade = match grade {
                 Grade::Sound => "ok",
                 Grade::Notable => "note",
                 Grade::Refused => "REFUSED",
                 Grade::Damaged => "DAMAGED",
             };
-            [grade, *part, says.as_str()].map(|text| Cell::Text(text.to_owned())).to_vec()
-        };
-        Report::list(COLUMNS, self.list.iter().map(row).collect())
+            [grade, *part, says.as_str()].map(text).to_vec()
+        })
     }
+}
+
+/// Returns the findings about several files. The first column names the file.
+pub(super) fn report_of_files(files: &[(&Path, Findings)]) -> Report {
+    let rows = files.iter().flat_map(|(path, findings)| {
+        let name = path.display().to_string();
+        findings.rows().map(move |row| [vec![text(&name)], row].concat())
+    });
+    Report::list(COLUMNS_OF_FILES, rows.collect())
+}
+
+fn text(text: &str) -> Cell {
+    Cell::Text(text.to_owned())
 }
