@@ -68,9 +68,9 @@ impl<R> Manual<R> {
         leaves
     }
 
-    /// Returns the flags that all commands accept.
+    /// Returns the flags that all commands accept, including those that the help text of a command omits.
     fn global_flags(&self) -> Vec<Flag> {
-        sorted(self.root.inherited.iter())
+        sorted(self.root.inherited.iter().chain(self.root.hidden))
     }
 }
 
@@ -113,7 +113,11 @@ const fn value_of(flag: &Flag) -> Option<&'static str> {
 /// Returns the description of a flag as one sentence, with its default.
 fn description_of(flag: &Flag) -> String {
     let mut description = flag.usage.trim().trim_end_matches('.').to_owned();
-    if let Some(first) = description.get(..1).map(str::to_uppercase) {
+    // A first word such as `gRPC` keeps its spelling.
+    let is_plain = description.split(' ').next().is_some_and(|word| word == word.to_lowercase());
+    if let Some(first) = description.get(..1).map(str::to_uppercase)
+        && is_plain
+    {
         description.replace_range(..1, &first);
     }
     format!("{description}{}.", shown_default(flag))
@@ -128,6 +132,7 @@ mod tests {
     const ROOT: Command<Run> = Command {
         usage: "tool",
         inherited: &[Flag::text("write-out", "simple", "set the format").short('w')],
+        hidden: &[Flag::text("endpoint", "", "gRPC endpoint")],
         children: &[
             &Command { usage: "__complete", run: Some(|| {}), ..Command::EMPTY },
             &Command {
@@ -213,6 +218,9 @@ Print less.
 .SH "OPTIONS"
 Every command accepts these options.
 .TP
+.BI "\-\-endpoint " "text"
+gRPC endpoint.
+.TP
 .BI "\-w, \-\-write\-out " "text"
 Set the format (default "simple").
 .SH "ENVIRONMENT"
@@ -272,6 +280,7 @@ One \<line> each, `<x>`:
 
 | flag | |
 |---|---|
+| `--endpoint text` | gRPC endpoint. |
 | `-w`, `--write-out text` | Set the format (default "simple"). |
 
 ## Environment

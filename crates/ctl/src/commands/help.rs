@@ -37,8 +37,12 @@ async fn show_help(session: &Session) -> Result<(), Failure> {
 }
 
 async fn show_options(session: &Session) -> Result<(), Failure> {
+    session.print(&options())
+}
+
+fn options() -> String {
     let flags = flag_usages(&[GLOBAL_FLAGS, SECURITY_FLAGS].concat(), None);
-    session.print(&format!("The following options can be passed to any command:\n\n{flags}"))
+    format!("The following options can be passed to any command:\n\n{flags}")
 }
 
 #[cfg(test)]
@@ -62,6 +66,26 @@ mod tests {
             "\n\nUse \"etcdctl [command] --help\" for more information about a command.\n\
              Use \"etcdctl options\" for a list of global command-line options (applies to all commands).\n"
         ));
+    }
+
+    #[test]
+    fn the_reference_page_lists_the_same_options_as_the_command() {
+        let names = |text: &str, end: char| -> Vec<String> {
+            let first = |line: &str| {
+                let (_, rest) = line.split_once("--")?;
+                Some(rest.split([' ', end]).next()?.to_owned())
+            };
+            let mut names: Vec<String> = text.lines().filter_map(first).collect();
+            names.sort();
+            names
+        };
+        let page = crate::reference();
+        let (_, rest) =
+            page.split_once("\n## Options of every command\n\n| flag | |\n|---|---|\n").unwrap();
+        let table = rest.split("\n\n").next().unwrap();
+        assert_eq!(names(table, '`'), names(&options(), ' '));
+        assert!(table.contains("| `--cacert text` |"), "{table}");
+        assert!(table.contains("| gRPC endpoints (default"), "{table}");
     }
 
     #[test]
