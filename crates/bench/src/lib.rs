@@ -52,6 +52,12 @@ pub fn man_page() -> String {
     manual::MANUAL.man_page()
 }
 
+/// Returns the reference page of this tool, for `docs/`.
+#[must_use]
+pub fn reference() -> String {
+    manual::MANUAL.markdown()
+}
+
 /// Runs the benchmark described by the arguments. The first argument is the program's name. The exit code is 0 if every
 /// operation succeeded, 1 if some operations failed, the run ended early or could not start, or the report could not be
 /// printed, and 2 if the arguments are wrong.

@@ -34,6 +34,7 @@ fn page(words: &[&str]) -> Option<String> {
         ["utl"] => quorate_utl::man_page(),
         ["utl", "--markdown"] => quorate_utl::reference(),
         ["bench"] => quorate_bench::man_page(),
+        ["bench", "--markdown"] => quorate_bench::reference(),
         ["metrics"] => metrics_page(),
         ["metrics", "--markdown"] => quorate_telemetry::metrics::reference(),
         _ => return None,
