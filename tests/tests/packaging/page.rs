@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use quorate_tests::{Kind, Options, skipped};
+use quorate_tests::{Cluster, Kind, Options, skipped};
 
 /// Ports used on the page.
 const PORTS: [&str; 6] = ["12379", "12380", "22379", "22380", "32379", "32380"];
@@ -157,6 +157,55 @@ fn the_commands_in_the_readme_and_the_tour_work_in_order() {
     assert_eq!(stdout.lines().filter(|line| line.contains("\"bench/")).count(), 8, "{stdout}");
 }
 
+/// Runs the block of the section "Read-only trial" against three members.
+async fn the_trial_works(kind: Kind) {
+    let page = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let (_, section) = page.split_once("## Read-only trial").unwrap();
+    let mut script = blocks(section).remove(0).1;
+    let mut cluster = Cluster::start(kind, 3).await;
+    let folder = cluster.scratch().join("trial");
+    std::fs::create_dir(&folder).unwrap();
+    cluster.stop(2).await;
+    let (data, copy) = (cluster.server(2).data(), folder.join("copy-of-the-data-directory"));
+    assert!(Command::new("cp").arg("-r").args([data, &copy]).status().unwrap().success());
+    cluster.restart(2).await;
+    for member in 0..3 {
+        let printed = format!("etcd-{}:2379", member + 1);
+        assert!(script.contains(&printed), "{script}");
+        script = script.replace(&printed, &format!("127.0.0.1:{}", cluster.server(member).port()));
+    }
+    // Without a terminal, `top` prints reports until it is stopped.
+    script =
+        script.replace("ctl top ", "ctl top --once ").replace("--duration 10s", "--duration 1s");
+    let finished = run(&format!("set -eu\n{script}"), kind, &folder);
+    assert!(finished.status.success(), "{finished:?}");
+    let stdout = String::from_utf8_lossy(&finished.stdout);
+    assert!(stdout.contains("it matches the content"), "{stdout}");
+}
+
+#[test]
+fn the_commands_of_the_read_only_trial_work_on_three_members() {
+    quorate_tests::run_cluster(Kind::Quorate, the_trial_works);
+}
+
+/// Runs a script in a folder, in which `quorate` is the program under test.
+fn run(script: &str, kind: Kind, folder: &Path) -> std::process::Output {
+    std::fs::create_dir(folder.join("bin")).unwrap();
+    std::os::unix::fs::symlink(kind.program(), folder.join("bin/quorate")).unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=10", LIMIT_SECS, "bash", "-c", script]).current_dir(folder);
+    let path = std::env::var("PATH").unwrap();
+    command.env("PATH", format!("{}:{path}", folder.join("bin").display()));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ETCD") {
+            command.env_remove(name);
+        }
+    }
+    // A busy machine may take longer than the timeouts on the page.
+    command.envs([("ETCDCTL_DIAL_TIMEOUT", "30s"), ("ETCDCTL_COMMAND_TIMEOUT", "30s")]);
+    command.output().unwrap()
+}
+
 async fn the_page_works(kind: Kind) {
     let openssl = Command::new("openssl").arg("version").output();
     let is_new = openssl.is_ok_and(|said| !said.stdout.starts_with(b"OpenSSL 1."));
@@ -177,20 +226,7 @@ async fn the_page_works(kind: Kind) {
     let script =
         format!("set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n{script}");
     let folder = members[0].scratch();
-    std::fs::create_dir(folder.join("bin")).unwrap();
-    std::os::unix::fs::symlink(kind.program(), folder.join("bin/quorate")).unwrap();
-    let mut command = Command::new("timeout");
-    command.args(["--kill-after=10", LIMIT_SECS, "bash", "-c", &script]).current_dir(folder);
-    let path = std::env::var("PATH").unwrap();
-    command.env("PATH", format!("{}:{path}", folder.join("bin").display()));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ETCD") {
-            command.env_remove(name);
-        }
-    }
-    // A busy machine may take longer than the timeouts on the page.
-    command.envs([("ETCDCTL_DIAL_TIMEOUT", "30s"), ("ETCDCTL_COMMAND_TIMEOUT", "30s")]);
-    let said = command.output().unwrap();
+    let said = run(&script, kind, folder);
     let [stdout, stderr] = [&said.stdout, &said.stderr].map(|said| String::from_utf8_lossy(said));
     let log =
         |name| std::fs::read_to_string(folder.join(format!("{name}.log"))).unwrap_or_default();
