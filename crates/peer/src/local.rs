@@ -52,12 +52,12 @@ impl Local {
         self.read_timeout / 3
     }
 
-    /// Returns the metric label for a sender: the id in hex of a current or removed member, or `of_strangers` for all
+    /// Returns the metric label for a sender: the id in hex of a current or removed member, or `of_unknown` for all
     /// unknown senders, because the number of their ids is unbounded.
-    pub(crate) fn label(&self, from: MemberId, of_strangers: &'static str) -> Cow<'static, str> {
+    pub(crate) fn label(&self, from: MemberId, of_unknown: &'static str) -> Cow<'static, str> {
         match self.known_members.of(from) {
             Sender::Member | Sender::Removed => format!("{from:x}").into(),
-            Sender::Unknown => of_strangers.into(),
+            Sender::Unknown => of_unknown.into(),
         }
     }
 

@@ -631,7 +631,7 @@ async fn the_number_of_remembered_unknown_peers_is_bounded(kind: Kind) {
         assert_eq!(call_as(&server, &greeting, id), 500);
     }
     assert_eq!(metric(&server, "quorate_peer_remotes"), 64.0);
-    assert_eq!(metric(&server, "quorate_peer_confirmed_strangers"), 0.0);
+    assert_eq!(metric(&server, "quorate_peer_confirmed_senders"), 0.0);
     server.client().write("k", "v").await;
 }
 

@@ -120,7 +120,7 @@ sample! {
         "Large peer requests whose bodies are being read.";
     Gauge peer_remotes: "quorate_peer_remotes",
         "Senders that claim to be members and receive responses, but are not in the applied membership.";
-    Gauge peer_confirmed: "quorate_peer_confirmed_strangers",
+    Gauge peer_confirmed: "quorate_peer_confirmed_senders",
         "Senders that were confirmed as members but are not yet in the applied membership.";
     Gauge engine_epoch: "quorate_engine_epoch",
         "Current term of the sequencer, if the data is in a database.";
