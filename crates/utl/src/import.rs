@@ -26,7 +26,8 @@ pub(crate) const IMPORT: Command = Command {
     short: "Imports a snapshot into an empty keyspace of a PostgreSQL database",
     long: "Imports a snapshot into an empty keyspace of a PostgreSQL database, which servers can then use with --engine. The
 snapshot may be from Quorate or etcd. The tables are created. The newest version of each key is imported, with leases,
-users, roles and alarms. Revision numbers continue, and older revisions count as compacted.
+users, roles and alarms. Revision numbers continue, and older revisions count as compacted. The import fails if a key,
+or the name of a user or role, is longer than 2,048 bytes.
 
 The URL has the form postgres://USER@HOST:PORT/DATABASE?schema=KEYSPACE, as for --engine. Use a password file or
 PGPASSWORD for the password, because the command line is visible to other users of the machine.
