@@ -173,6 +173,23 @@ fn commands_in_the_docs_set_no_option_that_a_page_exports_as_a_variable() {
     }
 }
 
+/// Every figure of the README's comparison table is a cell, or a part of a cell, of the page about performance.
+#[test]
+fn figures_in_the_readme_occur_on_the_page_about_performance() {
+    let readme = text("README.md");
+    let measured = text("docs/performance.md");
+    let (_, section) = readme.split_once("\n## Comparison with etcd\n").unwrap();
+    let rows = section.trim().lines().take_while(|line| line.starts_with('|')).skip(2);
+    let cells: Vec<&str> = rows.flat_map(|row| row.split('|').skip(2)).map(str::trim).collect();
+    let figures: Vec<&str> = cells.into_iter().filter(|cell| !cell.is_empty()).collect();
+    assert_eq!(figures.len(), 12, "{figures:?}");
+    for figure in figures {
+        let found =
+            ["| ", "to "].iter().any(|start| measured.contains(&format!("{start}{figure} |")));
+        assert!(found, "{figure} is not in docs/performance.md");
+    }
+}
+
 /// The downgrade in the longer tour is tested, and the migration page must have the same commands.
 #[test]
 fn the_tour_and_the_migration_page_have_the_same_downgrade_commands() {

@@ -204,7 +204,7 @@ fn tools(options: &Options) -> Result<Tools, String> {
     let quorate = match &options.quorate {
         Some(file) => file.clone(),
         None => {
-            say("compare: building the server in the release profile");
+            say("compare: building the server in the dist profile");
             status(&mut cargo(&["build", "--profile", "dist", "--package", "quorate"]))?;
             target()?.join("dist").join("quorate")
         }
