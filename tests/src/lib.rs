@@ -18,7 +18,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `QUORATE_BIN` | the server under test; defaults to `target/blackbox/quorate` |
-//! | `QUORATE_REQUIRE` | material that must exist (`etcd`, `golden`): tests that need it fail instead of being skipped |
+//! | `QUORATE_REQUIRE` | material that must exist (`CONTRIBUTING.md` lists the names): tests that need it fail instead of being skipped |
 //! | `ETCD_BIN_DIR` | folder with `etcd`, `etcdctl` and `etcdutl`; without it, tests against etcd are skipped |
 //! | `PATRONI_DIR` | root folder in which Debian's Patroni is unpacked; without it, the Patroni test is skipped |
 //! | `QUORATE_GOLDEN` | data directories written by real etcd, with etcd's responses |
