@@ -19,6 +19,7 @@
 //! * The number of stilted sentences, and of headings that are sentences, does not rise.
 //! * Log and error messages that the documentation quotes occur in the sources.
 //! * Every test named in the skip lists of the black-box tests or in the table of plants exists.
+//! * Prose in Markdown wraps at 100 columns.
 //! * No file contains a marker of unfinished work, or a path that exists on only one machine.
 //!
 //! Tests of the pure crates may use the environment. [`production`] determines which lines are not tests. The rules
@@ -40,6 +41,7 @@ mod test_names;
 mod tests;
 mod tokens;
 mod unused;
+mod wrapping;
 
 use crate::workspace::root;
 use crate::{Outcome, plants, say, train};
@@ -55,6 +57,7 @@ use quotations::check_quotations;
 use source::{Source, is_letter, is_test_file, production, read_all};
 use test_names::check_test_names;
 use unused::check_unused;
+use wrapping::check_wrapping;
 
 /// The maximum number of lines of a Rust file.
 const LINES_MAX: usize = 800;
@@ -445,6 +448,9 @@ fn check(sources: &[Source]) -> Vec<String> {
             {
                 check_pure(source, &mut complaints);
             }
+        }
+        if source.path.ends_with(".md") {
+            check_wrapping(source, &mut complaints);
         }
         check_paths(source, &mut complaints);
     }

@@ -50,6 +50,24 @@ fn a_file_that_is_too_long_is_reported() {
 }
 
 #[test]
+fn a_long_line_of_prose_is_reported() {
+    let long = "word ".repeat(21);
+    let reported = |text: &str| {
+        let found = complaints("docs/page.md", text);
+        found.iter().any(|complaint| complaint.ends_with("wraps at 100 columns"))
+    };
+    assert!(reported(&long));
+    assert!(reported(&format!("- {long}")));
+    assert!(!reported(&"é".repeat(100)), "columns are characters");
+    for unwrapped in ["| ", "<!-- ", "# ", "![", "```\n"] {
+        assert!(!reported(&format!("{unwrapped}{long}")), "{unwrapped}");
+    }
+    assert!(!reported(&format!("- [{long}](page.md)")));
+    assert!(!reported(&format!("`{long}`")));
+    assert!(!reported(&format!("# Page\n\nThis page is generated from a table.\n\n{long}")));
+}
+
+#[test]
 fn a_clock_in_a_pure_crate_is_reported_outside_tests_and_comments() {
     let header = "//! Pure.\n";
     let clock = "let now = Instant::now();\n";
