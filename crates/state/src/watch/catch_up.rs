@@ -71,12 +71,18 @@ struct Sweep {
     compacted_revision: i64,
     /// The newest revision when the read began.
     built_at: i64,
+    /// The fault that ended the read.
+    fault: Option<HistoryFault>,
 }
 
 impl Hub {
     /// Serves some of the groups that are behind. Returns whether more groups can be served immediately. The pass reads
     /// the store and may wait for the disk, so this method must run on a thread that may block, and on only one thread
     /// at a time.
+    ///
+    /// # Errors
+    ///
+    /// The history could not be read. The groups are still behind, and a later pass continues with them.
     pub fn catch_up(&self) -> Result<bool, HistoryFault> {
         let mut state = self.lock();
         let mut limits = *self.catch_up_limits();
@@ -89,9 +95,9 @@ impl Hub {
         if !tasks.is_empty() {
             let history = self.latest();
             let stop = Stop::AfterChanges(limits.pass_changes);
-            let sweep = Sweep::read(tasks, watched, &*history, (limits, stop), self.seed())?;
+            let sweep = Sweep::read(tasks, watched, &*history, (limits, stop), self.seed());
             let mut state = self.lock();
-            let near = sweep.settle(&mut state, limits);
+            let near = sweep.settle(&mut state, limits)?;
             self.catch_up_locked(&mut state, near, limits)?;
         }
         Ok(!self.lock().behind.is_empty())
@@ -121,8 +127,8 @@ impl Hub {
         state.return_all(remote);
         let watched = state.watched_by(&near);
         let stop = Stop::AtBytes(limits.locked_bytes_max);
-        let left = Sweep::read(near, watched, &*history, (limits, stop), self.seed())?
-            .settle(state, limits);
+        let left = Sweep::read(near, watched, &*history, (limits, stop), self.seed())
+            .settle(state, limits)?;
         state.return_all(left);
         Ok(())
     }
@@ -182,11 +188,12 @@ impl Sweep {
         history: &dyn History,
         (limits, stop): (&CatchUpLimits, Stop),
         seed: u64,
-    ) -> Result<Self, HistoryFault> {
+    ) -> Self {
         let mut sweep = Self {
             units: units(tasks, watched),
             compacted_revision: history.compacted_revision(),
             built_at: history.current_revision(),
+            fault: None,
         };
         let mut index: Index<Vec<usize>> = Index::new(seed);
         let mut first = i64::MAX;
@@ -199,12 +206,12 @@ impl Sweep {
         }
         let mut scanned_to = sweep.built_at;
         if first <= scanned_to {
-            scanned_to = sweep.scan(&index, first, history, limits, stop)?;
+            scanned_to = sweep.scan(&index, first, history, limits, stop);
         }
         for unit in &mut sweep.units {
             unit.close(scanned_to);
         }
-        Ok(sweep)
+        sweep
     }
 
     /// Passes all changes at or after revision `first` to the units in the index. Returns the last revision that was
@@ -216,13 +223,13 @@ impl Sweep {
         history: &dyn History,
         limits: &CatchUpLimits,
         stop: Stop,
-    ) -> Result<i64, HistoryFault> {
+    ) -> i64 {
         let mut scanned_to = self.built_at;
         let mut open_count =
             self.units.iter().filter(|unit| unit.next >= self.compacted_revision).count();
         let mut spent = Spent { change_count: 0, bytes: 0, stop };
         let mut last_revision = first;
-        let compacted = history.visit_changes(first, &mut |revision, event| {
+        let visited = history.visit_changes(first, &mut |revision, event| {
             let further = revision != last_revision;
             if further && (open_count == 0 || spent.ends_before_a_revision()) {
                 scanned_to = revision - 1;
@@ -245,19 +252,31 @@ impl Sweep {
                 return false;
             }
             true
-        })?;
-        if let Some(compacted) = compacted {
-            // The units that need a revision below the compacted revision are cancelled. The other units have received
-            // nothing yet, because the visit ended below their first revision.
-            self.compacted_revision = self.compacted_revision.max(compacted);
-            scanned_to = first - 1;
+        });
+        match visited {
+            Ok(None) => {}
+            Ok(Some(compacted)) => {
+                // The units that need a revision below the compacted revision are cancelled. The other units have
+                // received nothing yet, because the visit ended below their first revision.
+                self.compacted_revision = self.compacted_revision.max(compacted);
+                scanned_to = first - 1;
+            }
+            Err(fault) => {
+                // The last revision may be incomplete.
+                scanned_to = last_revision - 1;
+                self.fault = Some(fault);
+            }
         }
-        Ok(scanned_to)
+        scanned_to
     }
 
     /// Queues the collected events and updates the positions of the groups. Returns the groups that
-    /// are close to the current revision.
-    fn settle(self, state: &mut State, limits: &CatchUpLimits) -> Vec<Task> {
+    /// are close to the current revision. After a fault, these groups stay behind, and the fault is returned.
+    fn settle(
+        self,
+        state: &mut State,
+        limits: &CatchUpLimits,
+    ) -> Result<Vec<Task>, HistoryFault> {
         state.serial += 1;
         let mut near = Vec::new();
         for unit in self.units {
@@ -278,7 +297,9 @@ impl Sweep {
                 }
             }
         }
-        near
+        let Some(fault) = self.fault else { return Ok(near) };
+        state.return_all(near);
+        Err(fault)
     }
 }
 

@@ -39,11 +39,13 @@ struct Facts {
     changes: Vec<Change>,
     current: i64,
     compacted: i64,
+    /// The number of changes that a read returns before it fails.
+    readable_count: usize,
 }
 
 impl Default for Facts {
     fn default() -> Self {
-        Self { changes: Vec::new(), current: 1, compacted: -1 }
+        Self { changes: Vec::new(), current: 1, compacted: -1, readable_count: usize::MAX }
     }
 }
 
@@ -78,7 +80,9 @@ impl History for Facts {
         visit: &mut dyn FnMut(i64, &Event<'_>) -> bool,
     ) -> Result<Option<i64>, HistoryFault> {
         assert!(first >= self.compacted, "compacted history is not read");
+        let mut left = self.readable_count;
         for change in self.changes.iter().filter(|change| change.revision >= first) {
+            left = left.checked_sub(1).ok_or("the disk has failed")?;
             if !visit(change.revision, &event(change)) {
                 break;
             }

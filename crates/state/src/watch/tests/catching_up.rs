@@ -70,16 +70,22 @@ fn read_all(hub: &Hub, stream: &mut WatchStream) -> Vec<Vec<i64>> {
     let mut received = Vec::new();
     loop {
         let more = hub.catch_up().unwrap();
-        for response in drain(stream).iter().filter(|response| !response.events.is_empty()) {
-            let revision = |event: &quorate_api::mvccpb::Event| {
-                event.kv.as_ref().unwrap().fields().mod_revision
-            };
-            received.push(response.events.iter().map(revision).collect());
-        }
+        received.extend(revisions_of(stream));
         if !more {
             return received;
         }
     }
+}
+
+/// Returns the revisions in each response that the stream holds.
+fn revisions_of(stream: &mut WatchStream) -> Vec<Vec<i64>> {
+    let revision =
+        |event: &quorate_api::mvccpb::Event| event.kv.as_ref().unwrap().fields().mod_revision;
+    drain(stream)
+        .iter()
+        .filter(|response| !response.events.is_empty())
+        .map(|response| response.events.iter().map(revision).collect())
+        .collect()
 }
 
 #[test]
@@ -105,6 +111,32 @@ fn a_large_history_is_sent_exactly_once_in_order() {
             keyspace.put(&hub, b"k", b"live");
             assert_eq!(received(&mut stream), [format!("0@{}: put k=live", count + 2)]);
         }
+    }
+}
+
+#[test]
+fn watchers_stay_behind_while_history_cannot_be_read() {
+    // The revisions have two changes each, so a read also fails in the middle of a revision. With few revisions, the
+    // read under the lock fails; with many, the read without the lock.
+    for (count, readable_count) in [(4, 0), (4, 3), (4, 4), (2000, 0), (2000, 2001)] {
+        let (keyspace, hub) = setup(QueueLimits::default());
+        for _ in 0..count {
+            keyspace.write(&hub, &[(b"a", Some(b"1")), (b"b", Some(b"2"))]);
+        }
+        let mut stream = hub.open_stream(2 << 20);
+        watch(&mut stream, create(b"a", b"c", 2));
+        let mut revisions = Vec::new();
+        for readable_count in [readable_count, 0, 0] {
+            keyspace.0.lock().readable_count = readable_count;
+            hub.catch_up().unwrap_err();
+            revisions.extend(revisions_of(&mut stream));
+            assert_eq!(hub.stats().slow_watcher_count, 1);
+        }
+        keyspace.0.lock().readable_count = usize::MAX;
+        revisions.extend(read_all(&hub, &mut stream));
+        let expected: Vec<i64> = (2..count + 2).flat_map(|revision| [revision, revision]).collect();
+        assert_eq!(revisions.concat(), expected, "after {readable_count} of {count} revisions");
+        assert_eq!(hub.stats().slow_watcher_count, 0);
     }
 }
 
