@@ -29,6 +29,13 @@ use crate::{
     BackendError, BackendWriter, InstallError, Job, Log, Order, Purger, Report, SnapshotOrder, Then,
 };
 
+/// Returns the part of a leader's snapshot that is stored in the `snap` directory.
+fn leaders_snapshot(index: u64, voters: &[u64]) -> Snapshot {
+    let conf_state = ConfState { voters: voters.to_vec(), ..ConfState::default() };
+    let metadata = SnapshotMetadata { conf_state, index: LogIndex(index), term: Term(2) };
+    Snapshot { data: Bytes::from_static(b"{}"), metadata }
+}
+
 /// Index of the last acknowledged entry in the log with many segments.
 const LAST: u64 = 12;
 
@@ -72,9 +79,7 @@ fn after_crash(disk: &FaultyDisk, seed: u64) -> (u64, u64) {
 fn segments_are_purged_only_after_the_hard_state_of_a_leaders_snapshot_is_synced() {
     let folder = Folder::new();
     let (disk, mut log, purger) = log_of_many_segments(&folder);
-    let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
-    let metadata = SnapshotMetadata { conf_state, index: LogIndex(40), term: Term(2) };
-    let snapshot = Some(Snapshot { data: Bytes::from_static(b"{}"), metadata });
+    let snapshot = Some(leaders_snapshot(40, &[1, 2, 3]));
     let hard_state = Some(HardState { term: Term(2), vote: 0, commit: LogIndex(40) });
     let persist = Persist { token: 40, snapshot, hard_state, ..Persist::default() };
     log.append(&persist).unwrap();
@@ -95,8 +100,6 @@ fn segments_are_purged_only_after_the_hard_state_of_a_leaders_snapshot_is_synced
 #[test]
 fn entries_after_a_leaders_snapshot_reach_the_disk_only_with_a_hard_state_that_covers_the_snapshot()
 {
-    let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
-    let metadata = SnapshotMetadata { conf_state, index: LogIndex(40), term: Term(2) };
     // The first entry and the hard state of the order are in different sectors.
     let entry = |index, len| {
         let data = vec![7; len].into();
@@ -104,7 +107,7 @@ fn entries_after_a_leaders_snapshot_reach_the_disk_only_with_a_hard_state_that_c
     };
     let persist = Persist {
         token: 40,
-        snapshot: Some(Snapshot { data: Bytes::from_static(b"{}"), metadata }),
+        snapshot: Some(leaders_snapshot(40, &[1, 2, 3])),
         entries: vec![entry(41, 100), entry(42, 1500)],
         hard_state: Some(HardState { term: Term(2), vote: 0, commit: LogIndex(40) }),
     };
@@ -202,9 +205,7 @@ fn a_membership_change_older_than_a_snapshot_is_ignored_while_the_snapshot_is_sy
     );
     // A snapshot arrives, in which the second member has been added again.
     third.receive(MessageKind::Snapshot, |message| {
-        let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
-        let metadata = SnapshotMetadata { conf_state, index: LogIndex(40), term: Term(2) };
-        message.snapshot = Some(Box::new(Snapshot { data: Bytes::new(), metadata }));
+        message.snapshot = Some(Box::new(leaders_snapshot(40, &[1, 2, 3])));
     });
     third.run(&[Turn::Consensus]);
     assert_eq!(third.voters(), everybody);
@@ -453,14 +454,9 @@ fn an_image_newer_than_its_snapshot_is_installed_at_the_start_if_the_log_reaches
         let begin = SnapshotMark::default();
         let (wal, _) = start::open_log(disk, &dirs, &begin, small_segments()).unwrap();
         let mut log = Log::new(wal, Arc::clone(disk), dirs.snap());
-        let metadata = SnapshotMetadata {
-            conf_state: ConfState { voters: vec![1], ..ConfState::default() },
-            index: LogIndex(20),
-            term: Term(2),
-        };
         log.append(&Persist {
             token: 1,
-            snapshot: Some(Snapshot { data: Bytes::from_static(b"{}"), metadata }),
+            snapshot: Some(leaders_snapshot(20, &[1])),
             entries: vec![Entry { term: Term(2), index: LogIndex(21), ..Entry::default() }],
             hard_state: Some(HardState { term: Term(2), vote: 0, commit: LogIndex(20) }),
         })

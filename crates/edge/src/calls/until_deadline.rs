@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame};
+use quorate_grpc::ending::trailers;
 use tokio::time::Sleep;
 use tonic::Status;
 use tonic::body::Body;
@@ -40,9 +40,7 @@ impl HttpBody for UntilDeadline {
             return Pin::new(inner).poll_frame(cx);
         }
         self.rest = None;
-        let mut trailers = HeaderMap::new();
-        let error = status(RequestError::DeadlineExceeded);
-        Poll::Ready(Some(error.add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
+        Poll::Ready(Some(trailers(&status(RequestError::DeadlineExceeded))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -124,11 +124,6 @@ async fn publish_attributes(
     handles.proposer.propose_as_member(request, RequestKind::ClusterMemberAttrSet).await.map(drop)
 }
 
-/// Updates the gauge that shows whether this member is a learner.
-pub fn show_learner(handles: &Handles) {
-    handles.info.metrics().server.is_learner.set(i64::from(handles.info.is_learner()));
-}
-
 /// Follows changes of leadership: updates gauges, and records the time at which this member becomes leader. The driver
 /// counts and logs the changes, because this task may miss a brief loss of the leader.
 pub async fn follow_leadership(handles: Arc<Handles>) {
@@ -138,7 +133,6 @@ pub async fn follow_leadership(handles: Arc<Handles>) {
         let metrics = &handles.info.metrics().server;
         metrics.has_leader.set(i64::from(now.leader != NONE));
         metrics.is_leader.set(i64::from(now.role == Role::Leader));
-        show_learner(&handles);
         if now.role == Role::Leader {
             handles.proposer.note_leading();
         }
@@ -154,8 +148,6 @@ pub async fn watch_for_leader(handles: Arc<Handles>) {
     let mut missing_count = 0;
     loop {
         ticks.tick().await;
-        // The gauge is updated here as well, because a promotion changes it without a change of leadership.
-        show_learner(&handles);
         if !handles.info.member_status().misses_leader(handles.info.limits().election_timeout) {
             missing_count = 0;
             continue;
