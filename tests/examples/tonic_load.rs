@@ -7,6 +7,12 @@
 //!
 //! The program is an example so that its client is a dependency of the tests only.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it converts only small numbers"
+)]
+
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

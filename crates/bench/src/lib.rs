@@ -20,6 +20,11 @@
 //!
 //! Starting servers and comparing them (`xtask compare`); TLS (`tls`).
 
+#![cfg_attr(
+    test,
+    expect(clippy::cast_possible_truncation, reason = "tests convert only small numbers")
+)]
+
 mod bounds;
 mod cli;
 mod endpoint;

@@ -22,6 +22,11 @@
 //!
 //! The page (`assets`), the figures that `ctl top` shows as well (`top`), and accepting connections (`net`).
 
+#![cfg_attr(
+    test,
+    expect(clippy::cast_possible_truncation, reason = "tests convert only small numbers")
+)]
+
 mod access;
 mod accounts;
 mod assets;

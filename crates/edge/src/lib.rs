@@ -11,6 +11,8 @@
 //!
 //! Accepting connections (`net::listen`), executing requests (`requests::DataStore`), and the peer port (`peer_port`).
 
+#![cfg_attr(test, expect(clippy::cast_possible_wrap, reason = "tests convert only small numbers"))]
+
 mod calls;
 mod http;
 mod json_gateway;

@@ -29,6 +29,14 @@
 //!
 //! Recording histories, and comparing hashes of the members' data. The crate uses no cluster, clock or files.
 
+#![cfg_attr(
+    test,
+    expect(
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests convert only small numbers"
+    )
+)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
 mod causes;

@@ -12,6 +12,11 @@
 //!
 //! Sockets, tasks and clocks (`net::listen`), gRPC (`grpc`, `edge`).
 
+#![cfg_attr(
+    test,
+    expect(clippy::cast_possible_truncation, reason = "tests convert only small numbers")
+)]
+
 pub mod connection;
 pub mod frame;
 #[cfg(any(test, fuzzing))]

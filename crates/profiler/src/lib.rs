@@ -23,6 +23,11 @@
 //!
 //! Permissions and requests for profiles (`edge::http`). Decision 15 gives the reasons for this design.
 
+#![cfg_attr(
+    test,
+    expect(clippy::cast_possible_truncation, reason = "tests convert only small numbers")
+)]
+
 mod allocator;
 mod binaries;
 mod cpu;

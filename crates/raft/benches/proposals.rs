@@ -2,6 +2,8 @@
 //! returning it for applying. Followers acknowledge immediately, and writes take no time.
 //!
 //! `cargo bench -p quorate-raft`
+
+#![expect(clippy::cast_possible_truncation, reason = "tests convert only small numbers")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
 #![expect(clippy::print_stdout, reason = "the benchmark prints its results")]
 

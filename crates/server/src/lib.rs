@@ -2,6 +2,15 @@
 //!
 //! `ARCHITECTURE.md` describes the threads and the path of a request through them.
 
+#![cfg_attr(
+    test,
+    expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        reason = "tests convert only small numbers"
+    )
+)]
+
 mod assembly;
 mod bootstrap;
 mod collector;

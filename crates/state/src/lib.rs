@@ -15,6 +15,10 @@
 //! The storage engine (`storage`), consensus (`raft`), threads and clocks (`member`), sockets
 //! (`edge`, `peer`).
 
+#![cfg_attr(
+    test,
+    expect(clippy::cast_possible_truncation, reason = "tests convert only small numbers")
+)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
 pub mod alarm;

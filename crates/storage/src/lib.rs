@@ -11,6 +11,11 @@
 //! * The content of a file is untrusted input. Invalid bytes cause an error that contains the path
 //!   and the offset, never a panic.
 //! * After a failed write or sync, the affected object refuses all further work.
+
+#![cfg_attr(
+    test,
+    expect(clippy::cast_possible_truncation, reason = "tests convert only small numbers")
+)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 

@@ -2,6 +2,12 @@
 //!
 //! There is one module per topic. The library of this package describes how the tests run.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests convert only small numbers"
+)]
 #![expect(clippy::unwrap_used, reason = "a failing step must fail the test")]
 
 mod audit;

@@ -4,6 +4,11 @@
 //! several in sequence, and `storm` injects faults of many kinds in random order. [`quorate_tests::Load`] describes the
 //! checks of the clients' observations. The library of this package describes how the tests run.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "tests convert only small numbers"
+)]
 #![expect(clippy::unwrap_used, reason = "a failing step must fail the test")]
 
 mod clock;

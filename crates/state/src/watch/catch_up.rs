@@ -272,11 +272,7 @@ impl Sweep {
 
     /// Queues the collected events and updates the positions of the groups. Returns the groups that
     /// are close to the current revision. After a fault, these groups stay behind, and the fault is returned.
-    fn settle(
-        self,
-        state: &mut State,
-        limits: &CatchUpLimits,
-    ) -> Result<Vec<Task>, HistoryFault> {
+    fn settle(self, state: &mut State, limits: &CatchUpLimits) -> Result<Vec<Task>, HistoryFault> {
         state.serial += 1;
         let mut near = Vec::new();
         for unit in self.units {
