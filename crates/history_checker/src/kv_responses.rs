@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::compactions::Compactions;
 use crate::model::{Effect, execute};
 use crate::observations::{Observations, Source};
-use crate::operation::{KvRequest, KvResponse, Operation, Outcome, Request, Response};
+use crate::operation::{KvRequest, KvResponse, Operation, Outcome, Request, Response, Txn};
 use crate::violation::{Property, Violation, shorten};
 use crate::{History, Moment};
 
@@ -180,12 +180,16 @@ fn changes(response: &KvResponse) -> bool {
 }
 
 /// Returns whether a stale response to the request is acceptable, because the request only reads, and any member may
-/// answer it from its own state.
+/// answer it from its own state. The client of a transaction that only has conditions has not asked for a stale answer.
 pub(crate) fn is_serializable(request: &KvRequest) -> bool {
     match request {
         KvRequest::Range(range) => range.serializable,
         KvRequest::Put(_) | KvRequest::Delete(_) => false,
-        KvRequest::Txn(txn) => txn.success.iter().chain(&txn.failure).all(is_serializable),
+        KvRequest::Txn(Txn { compares, success, failure }) => {
+            let reads_nothing = success.is_empty() && failure.is_empty();
+            let has_only_conditions = reads_nothing && !compares.is_empty();
+            !has_only_conditions && success.iter().chain(failure).all(is_serializable)
+        }
     }
 }
 

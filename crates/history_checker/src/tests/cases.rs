@@ -197,6 +197,30 @@ fn a_write_executed_twice_is_reported() {
 }
 
 #[test]
+fn a_transaction_that_only_has_conditions_must_not_be_stale() {
+    let mut scenario = Scenario::default();
+    scenario.put(0, 1, kv("a", "1", 2, 2, 1)).put(2, 3, kv("a", "2", 2, 3, 2));
+    let compare = Compare {
+        keys: KeyRange { key: key("a"), end: Bytes::new() },
+        relation: Relation::Equal,
+        operand: Operand::Version(1),
+    };
+    let read = Range { keys: KeyRange::ALL, serializable: true, ..Range::default() };
+    let at_revision_2 = |success: Vec<KvRequest>, responses| {
+        let request =
+            KvRequest::Txn(Txn { compares: vec![compare.clone()], success, failure: vec![] });
+        let response = Response::Kv(KvResponse::Txn { succeeded: true, responses });
+        (Request::Kv(request), Outcome::Succeeded { at: at(5), revision: Some(2), response })
+    };
+    let kvs = vec![kv("a", "1", 2, 2, 1)];
+    let found = KvResponse::Range { kvs, count: 1, more: false };
+    let (request, outcome) = at_revision_2(vec![KvRequest::Range(read)], vec![found]);
+    scenario.add(4, request, outcome).passes();
+    let (request, outcome) = at_revision_2(vec![], vec![]);
+    scenario.add(4, request, outcome).violates(Property::RealTime);
+}
+
+#[test]
 fn a_revision_cannot_be_observed_before_its_operation_is_called() {
     let mut scenario = Scenario::default();
     scenario.read_as(0, 1, 2, &[kv("a", "1", 2, 2, 1)], true);

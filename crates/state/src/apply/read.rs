@@ -18,12 +18,15 @@ pub fn is_read_only(request: &TxnRequest) -> bool {
     operations(request).all(|operation| as_range(operation).is_some())
 }
 
-/// Returns whether a read-only transaction may be answered from this member's state without a read
-/// barrier, because all its ranges are serializable. This is always true of a transaction without
-/// ranges.
+/// Returns whether a read-only transaction may be answered from this member's state without a read barrier, because all
+/// its ranges are serializable. A transaction that only has conditions needs a barrier: its client learns whether they
+/// hold, and has not accepted a stale answer for any range.
 #[must_use]
 pub fn is_serializable(request: &TxnRequest) -> bool {
-    operations(request).all(|operation| as_range(operation).is_some_and(|range| range.serializable))
+    let reads_nothing = operations(request).next().is_none();
+    let has_only_conditions = reads_nothing && !request.compare.is_empty();
+    let mut ranges = operations(request).map(as_range);
+    !has_only_conditions && ranges.all(|range| range.is_some_and(|range| range.serializable))
 }
 
 /// Answers a range request that was validated with `check_range`.

@@ -235,6 +235,13 @@ fn read_only_and_serializable_transactions_are_recognised() {
             let request = pb::TxnRequest { compare: vec![], success, failure };
             assert_eq!(is_read_only(&request), read_only, "{operations:?}");
             assert_eq!(is_serializable(&request), local, "{operations:?}");
+            let with_condition =
+                pb::TxnRequest { compare: vec![pb::Compare::default()], ..request };
+            assert_eq!(
+                is_serializable(&with_condition),
+                local && !operations.is_empty(),
+                "a condition and {operations:?}"
+            );
         }
     }
 }
