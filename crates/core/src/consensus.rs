@@ -268,14 +268,9 @@ impl<R: WaitingReads> Consensus<R> {
     }
 
     fn note_membership(&mut self) {
-        self.state.note_membership(self.is_alone(), self.node.commit_index());
-    }
-
-    /// Returns whether this member is the only member, learners included. Learners count, because a learner that
-    /// forwarded a client's request may apply the entry, and acknowledge it to the client, before this member applies
-    /// it.
-    fn is_alone(&self) -> bool {
-        self.node.is_sole_voter() && self.node.configuration().learners.is_empty()
+        // Learners count as members, because a learner that forwarded a client's request may apply the entry, and
+        // acknowledge it to the client, before this member applies it.
+        self.state.note_membership(self.node.is_only_member(), self.node.commit_index());
     }
 
     /// Returns the leadership of this member, as of the last polled effect.
@@ -475,7 +470,7 @@ mod tests {
         for (learners, is_alone) in [(vec![], true), (vec![2], false)] {
             let consensus = consensus(vec![1], learners);
             assert!(!consensus.has_other_voters());
-            assert_eq!(consensus.is_alone(), is_alone);
+            assert_eq!(consensus.node.is_only_member(), is_alone);
         }
     }
 }

@@ -70,6 +70,7 @@ pub use lease_care::{LeaseCare, LeaseProposals, Revocation};
 pub use lease_task::{LeaseAnswer, LeaseStep, LeaseTask, LeaseView};
 pub use log::{Log, LogError, Marked, Synced};
 pub use pending::{Load, Pending};
+pub use quorate_node::limits::INFLIGHT_BYTES_MAX;
 pub use snapshot::{Purger, SnapshotOrder, configuration_of};
 pub use state_machine::{ApplyError, Begun, Job, Next, Now, Outlet, Output, Pace, StateMachine};
 pub use ticks::Ticks;

@@ -37,6 +37,11 @@ pub const PROPOSE_BYTES_MAX: u64 = APPEND_BYTES_MAX;
 /// Maximum number of unacknowledged append messages to one peer.
 pub const INFLIGHT_APPENDS_MAX: usize = 512;
 
+/// Maximum size, in bytes, of the entries in unacknowledged append messages to one peer. The append that reaches the
+/// limit may exceed it. The transport's queue for a peer must hold more than this: if an append does not fit, it counts
+/// as lost, and the entries that are still in the queue are sent again.
+pub const INFLIGHT_BYTES_MAX: u64 = 16 << 20;
+
 /// Number of applied entries after which the in-memory log is compacted. If there are fewer entries between snapshots,
 /// the smaller number is used.
 pub const LOG_CUT_EVERY: u64 = 100;

@@ -169,6 +169,7 @@ impl Node {
                 max_committed_size_per_ready: limits::APPLYING_BYTES_MAX,
                 max_uncommitted_size: limits::UNCOMMITTED_BYTES_MAX,
                 max_inflight_count: limits::INFLIGHT_APPENDS_MAX,
+                max_inflight_bytes: limits::INFLIGHT_BYTES_MAX,
                 pre_vote: config.pre_vote,
                 skip_repeated_acknowledgements: true,
                 asks_few_to_confirm_reads: true,
@@ -332,6 +333,12 @@ impl Node {
     #[must_use]
     pub fn is_sole_voter(&self) -> bool {
         self.raft.is_sole_voter()
+    }
+
+    /// Returns whether this member is the only member: the only voter, and there are no learners.
+    #[must_use]
+    pub fn is_only_member(&self) -> bool {
+        self.is_sole_voter() && self.configuration().learners.is_empty()
     }
 
     /// Returns whether the configuration has any voter other than this member.

@@ -41,6 +41,13 @@ pub(crate) const MESSAGES_QUEUED_MAX: usize = 4096;
 /// Maximum total size of the messages that wait for one peer, in bytes.
 pub(crate) const QUEUED_BYTES_MAX: usize = 64 << 20;
 
+// The queue also holds the memory of the entries (`cost`), which is several times the size of very small entries.
+const _: () = assert!(
+    QUEUED_BYTES_MAX as u64 >= 4 * quorate_core::INFLIGHT_BYTES_MAX,
+    "the queue for a peer holds all unacknowledged appends: otherwise appends are lost without a fault of the \
+     network, and the leader sends the entries in the queue again and again"
+);
+
 /// Approximate number of bytes that are encoded at a time. Further messages stay queued until the connection has
 /// accepted these bytes.
 const CHUNK_BYTES: usize = 256 << 10;

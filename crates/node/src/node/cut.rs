@@ -15,10 +15,9 @@ impl Node {
     /// count as applied. The core may also be ahead of the state machine if a snapshot is not installed yet.
     pub(super) fn cut_log(&mut self) {
         let applied = self.applied.min(self.raft.applied_index());
-        let (policy, is_alone) = (self.policy, self.is_sole_voter());
+        let (policy, is_alone) = (self.policy, self.is_only_member());
         let before_first = self.raft.storage().first_index().prev();
-        // A sole voter has no followers to send entries to. A member that joins later starts from a
-        // snapshot.
+        // If there are no other members, no entries are sent. A member that joins later starts from a snapshot.
         let mut forgettable = if is_alone { applied } else { policy.forgettable(applied) };
         let step = limits::LOG_CUT_EVERY.min(policy.entry_count.max(1));
         if forgettable < before_first + step {

@@ -152,6 +152,33 @@ fn appends_to_an_unresponsive_member_do_not_exceed_the_inflight_limit() {
 }
 
 #[test]
+fn unacknowledged_appends_to_a_member_do_not_exceed_the_byte_limit() {
+    let mut members = three();
+    exchange_messages(&mut members);
+    let data = Bytes::from(vec![0; 1 << 20]);
+    for request_id in 0..40 {
+        let proposal = Proposal { request_id, data: data.clone() };
+        members[0].handle(Event::Propose(vec![proposal]));
+    }
+    let mut entry_count = 0;
+    loop {
+        let sent = appends_to_two(&mut members[0]);
+        if sent.is_empty() {
+            break;
+        }
+        let entries = || sent.iter().flat_map(|append| &append.entries);
+        let bytes: usize = entries().map(|entry| entry.data.len()).sum();
+        assert!(u64::try_from(bytes).unwrap() <= limits::INFLIGHT_BYTES_MAX, "{bytes} bytes");
+        entry_count += entries().count();
+        members[1].handle(Event::Received(sent));
+        members[1].finish_writes();
+        let answers = std::mem::take(&mut members[1].sent);
+        members[0].handle(Event::Received(answers));
+    }
+    assert_eq!(entry_count, 40);
+}
+
+#[test]
 fn an_append_does_not_exceed_the_size_limit() {
     let mut members = three();
     exchange_messages(&mut members);

@@ -164,6 +164,51 @@ fn entries_for_a_silent_member_are_dropped_although_no_entries_follow() {
     until_a_snapshot_is_sent(&mut members);
 }
 
+#[test]
+fn the_only_voter_keeps_entries_for_a_learner_that_receives_a_snapshot() {
+    let policy =
+        SnapshotPolicy { entry_count: 10, catch_up_count: 10, ..SnapshotPolicy::default() };
+    let start = |id, learners| {
+        let conf_state = ConfState { voters: vec![1], learners, ..ConfState::default() };
+        Member::start(Config { conf_state, snapshot_policy: policy, ..config(id, &[1]) })
+    };
+    let mut voter = start(1, vec![2]);
+    voter.finish_writes();
+    let propose = |voter: &mut Member, request_id| {
+        voter.propose(request_id, "x");
+        voter.finish_writes();
+    };
+    for request_id in 0..400 {
+        propose(&mut voter, request_id);
+    }
+    // The learner has an empty log. It answers, so it receives a snapshot.
+    let mut members = vec![voter, start(2, vec![2])];
+    while snapshot_at(&members[0]).is_none() {
+        members[0].handle(Event::Tick);
+        let sent = std::mem::take(&mut members[0].sent);
+        let (snapshots, others): (Vec<_>, Vec<_>) =
+            sent.into_iter().partition(|message| message.kind == MessageKind::Snapshot);
+        members[0].sent = snapshots;
+        members[1].handle(Event::Received(others));
+        members[1].finish_writes();
+        let answers = std::mem::take(&mut members[1].sent);
+        members[0].handle(Event::Received(answers));
+    }
+    let snapshot = snapshot_at(&members[0]).unwrap();
+    for request_id in 400..800 {
+        propose(&mut members[0], request_id);
+    }
+    exchange_messages(&mut members);
+    members[0].handle(Event::SnapshotSent { to: 2, outcome: SnapshotOutcome::Finished });
+    for _ in 0..10 {
+        members[0].handle(Event::Tick);
+        exchange_messages(&mut members);
+    }
+    assert_eq!(members[1].installed, [snapshot]);
+    assert_eq!(members[1].applied[0].index, snapshot.next(), "no second snapshot is needed");
+    assert_eq!(members[1].applied.last(), members[0].applied.last());
+}
+
 /// Returns a lagging member, a snapshot message for it (from a group of the members 1, 2 and 3), and the snapshot's
 /// index.
 fn member_and_snapshot() -> (Member, Message, LogIndex) {
