@@ -378,6 +378,7 @@ mod tests {
             fences_stalled_disk: true,
             checks_reconfigurations: true,
             snapshot_policy: SnapshotPolicy::default(),
+            flow_limits: quorate_node::FlowLimits::default(),
             hard_state: HardState::default(),
             conf_state: ConfState { voters, learners, ..ConfState::default() },
             snapshot_index: LogIndex(0),

@@ -46,6 +46,7 @@ mod disk_watch;
 mod early_appends;
 mod effect;
 mod event;
+mod flow_limits;
 mod full_disk_watch;
 pub mod limits;
 mod node;
@@ -62,6 +63,7 @@ pub use effect::{
     Applying, BarrierFailure, Effect, Leadership, LogFault, Persist, ProposalFailure,
 };
 pub use event::{ConfChangeDecision, Event, Proposal};
+pub use flow_limits::FlowLimits;
 pub use node::{Config, Node, StartError};
 pub use snapshot_policy::SnapshotPolicy;
 

@@ -25,6 +25,7 @@ use crate::disk_watch::DiskWatch;
 use crate::early_appends::EarlyAppends;
 use crate::effect::{BarrierFailure, Effect, Leadership, LogFault, ProposalFailure};
 use crate::event::{ConfChangeDecision, Event};
+use crate::flow_limits::FlowLimits;
 use crate::full_disk_watch::FullDiskWatch;
 use crate::limits;
 use crate::persistence::Persistence;
@@ -62,6 +63,8 @@ pub struct Config {
     pub checks_reconfigurations: bool,
     /// The policy that decides when to take snapshots.
     pub snapshot_policy: SnapshotPolicy,
+    /// The limits of appends.
+    pub flow_limits: FlowLimits,
     /// The hard state found in the log.
     pub hard_state: HardState,
     /// The membership that the state machine has stored, as of `applied`.
@@ -117,6 +120,7 @@ pub struct Node {
     heir: Option<MemberId>,
     succession: Succession,
     policy: SnapshotPolicy,
+    unapplied_bytes_max: u64,
     notes: Vec<Note>,
     effects: VecDeque<Effect>,
     leadership: Leadership,
@@ -165,11 +169,11 @@ impl Node {
         let raft = quorate_raft::Node::new(
             quorate_raft::Config {
                 election_tick: config.election_ticks,
-                max_size_per_message: limits::APPEND_BYTES_MAX,
+                max_size_per_message: config.flow_limits.append_bytes,
                 max_committed_size_per_ready: limits::APPLYING_BYTES_MAX,
                 max_uncommitted_size: limits::UNCOMMITTED_BYTES_MAX,
-                max_inflight_count: limits::INFLIGHT_APPENDS_MAX,
-                max_inflight_bytes: limits::INFLIGHT_BYTES_MAX,
+                max_inflight_count: config.flow_limits.inflight_appends,
+                max_inflight_bytes: config.flow_limits.inflight_bytes,
                 pre_vote: config.pre_vote,
                 skip_repeated_acknowledgements: true,
                 asks_few_to_confirm_reads: true,
@@ -199,6 +203,7 @@ impl Node {
             succession: Succession::default(),
             notes: Vec::new(),
             policy: config.snapshot_policy,
+            unapplied_bytes_max: config.flow_limits.unapplied_bytes,
             effects: VecDeque::new(),
             leadership: Leadership::default(),
             conf_state_index: config.applied,
@@ -522,7 +527,7 @@ impl Node {
             && !message.entries.is_empty()
             && message.term == self.raft.term()
             && message.index >= self.raft.last_index()
-            && (self.unapplied_bytes() >= limits::UNAPPLIED_BYTES_MAX
+            && (self.unapplied_bytes() >= self.unapplied_bytes_max
                 || self.log_bytes() >= limits::LOG_BYTES_MAX
                 || self.persistence.is_full())
     }

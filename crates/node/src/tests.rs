@@ -18,8 +18,8 @@ use quorate_raft::{
 };
 
 use crate::{
-    BarrierFailure, ConfChangeDecision, Config, Effect, Event, LogFault, Node, Proposal,
-    ProposalFailure, SnapshotPolicy, StartError, limits,
+    BarrierFailure, ConfChangeDecision, Config, Effect, Event, FlowLimits, LogFault, Node,
+    Proposal, ProposalFailure, SnapshotPolicy, StartError, limits,
 };
 
 fn config(id: u64, voters: &[u64]) -> Config {
@@ -34,6 +34,7 @@ fn config(id: u64, voters: &[u64]) -> Config {
         fences_stalled_disk: true,
         checks_reconfigurations: true,
         snapshot_policy: SnapshotPolicy::default(),
+        flow_limits: FlowLimits::default(),
         hard_state: HardState::default(),
         conf_state: ConfState { voters: voters.to_vec(), ..ConfState::default() },
         snapshot_index: LogIndex(0),

@@ -3,26 +3,85 @@
 //!
 //! As in production, a stream keeps its order while it is connected. Only in runs with reordering may one message
 //! overtake another. When a link is cut, in-flight messages are either lost or still arrive.
+//!
+//! In runs with narrow links, a message takes time in proportion to its size, and the bytes in flight on a link are
+//! limited, like the queue for a peer in production.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
+use quorate_raft::{LogIndex, Term};
 use quorate_seeded_random::SplitMix64;
 
-use crate::clock::Micros;
+use crate::clock::{Micros, SECOND};
 use crate::plan::{Kind, Plan};
 
 /// The maximum number of in-flight messages from one host to another. Further messages are dropped, as in production
 /// when a peer's queue is full.
 pub const IN_FLIGHT_MAX: usize = 4_096;
 
-/// The links between all hosts, and the number of in-flight messages on each link.
+/// The maximum number of bytes that a narrow link holds, in addition to four times the limit on unacknowledged entries.
+/// In production, the queue for a peer also holds at least this multiple.
+const OTHER_BYTES: u64 = 64 << 10;
+
+/// The properties of a message that decide what happens to it on a link.
+#[derive(Debug)]
+pub struct Cargo {
+    /// The size of the message, in bytes.
+    pub bytes: u64,
+    /// The size of the log entries in an append, in bytes.
+    pub entry_bytes: u64,
+    /// The term of an append with entries, and the indexes of the entries.
+    pub entries: Option<(Term, RangeInclusive<LogIndex>)>,
+    /// Whether the message may be duplicated. Proposals that members forward to the leader must not be duplicated,
+    /// because the leader would execute them twice, and in production a stream delivers them only once.
+    pub may_repeat: bool,
+}
+
+/// What happens to a message that is sent.
+#[derive(Debug)]
+pub enum Sent {
+    /// The message arrives at these times: at two times if it is duplicated.
+    Arrives(Vec<Micros>),
+    /// The message is lost.
+    Lost,
+    /// The message is dropped, because the link is full.
+    Full,
+}
+
+/// The messages in flight on a link.
+#[derive(Clone, Debug, Default)]
+struct InFlight {
+    count: usize,
+    bytes: u64,
+    /// The time at which the last message has left the sender.
+    departed: Micros,
+    /// The size of the log entries in flight, in bytes.
+    entry_bytes: u64,
+    /// The term of the last append with entries, and the highest index of an entry that was sent in this term.
+    highest: (Term, LogIndex),
+    /// The number of messages that were sent on the link.
+    sent: u64,
+    /// The value of `sent` after the last message whose entries may be in flight twice.
+    repeated_at: u64,
+}
+
+impl InFlight {
+    /// Returns the bytes of entries in flight, unless some of them may be in flight twice: a leader that has lost an
+    /// append, or is new, sends entries again.
+    fn unrepeated_bytes(&self) -> Option<u64> {
+        (self.sent - self.count as u64 >= self.repeated_at).then_some(self.entry_bytes)
+    }
+}
+
+/// The links between all hosts, and the messages in flight on each link.
 #[derive(Debug)]
 pub struct Network {
     /// The link directions that are cut. Messages in these directions are lost.
     cut: BTreeSet<(usize, usize)>,
     /// Arrival time of the last message, by sender and receiver.
     last: Vec<Vec<Micros>>,
-    in_flight: Vec<Vec<usize>>,
+    in_flight: Vec<Vec<InFlight>>,
     /// Number of connection resets of each host.
     resets: Vec<u64>,
     faults_ended: bool,
@@ -35,7 +94,7 @@ impl Network {
         Self {
             cut: BTreeSet::new(),
             last: vec![vec![0; hosts]; hosts],
-            in_flight: vec![vec![0; hosts]; hosts],
+            in_flight: vec![vec![InFlight::default(); hosts]; hosts],
             resets: vec![0; hosts],
             faults_ended: false,
         }
@@ -88,34 +147,61 @@ impl Network {
         self.cut.is_empty()
     }
 
-    /// Returns the arrival times of a message that is sent now: none if it is lost, two if it is duplicated, otherwise
-    /// one. `may_repeat` permits duplication. Proposals that members forward to the leader must not be duplicated,
-    /// because the leader would execute them twice, and in production a stream delivers them only once.
+    /// Sends a message.
     pub fn send(
         &mut self,
         (from, to): (usize, usize),
-        may_repeat: bool,
+        cargo: &Cargo,
         now: Micros,
         plan: &Plan,
         rng: &mut SplitMix64,
-    ) -> Vec<Micros> {
+    ) -> Sent {
         let is_lossy = plan.has(Kind::Loss) && !self.faults_ended;
         let is_lost = is_lossy && rng.below(plan.loss) == 0;
-        if !self.is_open(from, to) || is_lost || self.in_flight[from][to] >= IN_FLIGHT_MAX {
-            return Vec::new();
+        let is_narrow = plan.has(Kind::NarrowLinks) && !self.faults_ended;
+        let bytes_max = 4 * plan.settings.flow_limits.inflight_bytes + OTHER_BYTES;
+        let in_flight = &mut self.in_flight[from][to];
+        if self.cut.contains(&(from, to)) || is_lost || in_flight.count >= IN_FLIGHT_MAX {
+            return Sent::Lost;
         }
-        let mut arrivals = vec![self.arrival((from, to), now, plan, rng)];
-        let repeats = plan.has(Kind::Duplicates) && may_repeat && !self.faults_ended;
-        if repeats && rng.below(20) == 0 {
-            arrivals.push(self.arrival((from, to), now, plan, rng));
+        if is_narrow && in_flight.bytes > 0 && in_flight.bytes + cargo.bytes > bytes_max {
+            return Sent::Full;
         }
-        self.in_flight[from][to] += arrivals.len();
-        arrivals
+        let repeats = plan.has(Kind::Duplicates) && cargo.may_repeat && !self.faults_ended;
+        let count = if repeats && rng.below(20) == 0 { 2 } else { 1 };
+        in_flight.count += count;
+        in_flight.bytes += cargo.bytes * count as u64;
+        in_flight.entry_bytes += cargo.entry_bytes * count as u64;
+        in_flight.sent += count as u64;
+        if let Some((term, indexes)) = &cargo.entries {
+            if (*term, *indexes.start()) <= in_flight.highest
+                || *term > in_flight.highest.0
+                || count > 1
+            {
+                in_flight.repeated_at = in_flight.sent;
+            }
+            in_flight.highest = in_flight.highest.max((*term, *indexes.end()));
+        }
+        let mut departs = now;
+        if is_narrow {
+            departs = in_flight.departed.max(now) + cargo.bytes * SECOND / plan.bandwidth;
+            in_flight.departed = departs;
+        }
+        Sent::Arrives((0..count).map(|_| self.arrival((from, to), departs, plan, rng)).collect())
+    }
+
+    /// Returns the bytes of log entries in flight on a link, unless some of them may be in flight twice.
+    #[must_use]
+    pub fn unrepeated_bytes(&self, from: usize, to: usize) -> Option<u64> {
+        self.in_flight[from][to].unrepeated_bytes()
     }
 
     /// Records that a message has arrived or been dropped.
-    pub fn note_arrival(&mut self, from: usize, to: usize) {
-        self.in_flight[from][to] -= 1;
+    pub fn note_arrival(&mut self, from: usize, to: usize, cargo: &Cargo) {
+        let in_flight = &mut self.in_flight[from][to];
+        in_flight.count -= 1;
+        in_flight.bytes -= cargo.bytes;
+        in_flight.entry_bytes -= cargo.entry_bytes;
     }
 
     fn arrival(

@@ -13,7 +13,7 @@ use std::fmt;
 use std::time::Duration;
 
 use quorate_core::lease_rules;
-use quorate_node::SnapshotPolicy;
+use quorate_node::{FlowLimits, SnapshotPolicy};
 use quorate_seeded_random::SplitMix64;
 use quorate_state::watch::{CatchUpLimits, QueueLimits};
 
@@ -71,11 +71,13 @@ pub enum Kind {
     OtherIndex,
     /// A process is killed between two disk operations.
     KillInAStep,
+    /// Links have a limited bandwidth, and members have few appends in flight.
+    NarrowLinks,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::Kill,
         Self::PowerCut,
         Self::PowerCutInAStep,
@@ -113,11 +115,12 @@ impl Kind {
         Self::WallClock,
         Self::OtherIndex,
         Self::KillInAStep,
+        Self::NarrowLinks,
     ];
 
     /// Kinds that were added after the other kinds. They are drawn from a separate generator, so that adding them did
     /// not change the rest of a seed's plan.
-    const ADDED_LATER: [Self; 9] = [
+    const ADDED_LATER: [Self; 10] = [
         Self::HostHang,
         Self::Refusal,
         Self::BackendFull,
@@ -127,6 +130,7 @@ impl Kind {
         Self::WallClock,
         Self::OtherIndex,
         Self::KillInAStep,
+        Self::NarrowLinks,
     ];
 
     /// Returns the kind with this name.
@@ -186,6 +190,8 @@ pub struct Plan {
     pub delay: (Micros, Micros),
     /// On average, one in this many messages is lost.
     pub loss: u64,
+    /// The number of bytes that a link transports in a second, if the run has narrow links.
+    pub bandwidth: u64,
     /// The maximum duration of a log sync and of a turn of the backend.
     pub sync_max: Micros,
     /// The maximum duration of any other turn.
@@ -246,6 +252,7 @@ impl Plan {
             keys: one_of(rng, &[1, 3, 10, 50]),
             delay: (50, one_of(rng, &[300, 2 * MILLI, 10 * MILLI, 50 * MILLI])),
             loss: one_of(rng, &[10, 30, 100, 1_000]),
+            bandwidth: one_of(&mut later_rng, &[50_000, 200_000, 1_000_000]),
             sync_max: one_of(rng, &[200, 2 * MILLI, 10 * MILLI, 40 * MILLI]),
             step_max: one_of(rng, &[50, 500, 2 * MILLI]),
             purge_every: one_of(rng, &[500 * MILLI, 5 * SECOND]),
@@ -255,6 +262,9 @@ impl Plan {
             kinds,
         };
         theme.adjust(&mut plan, rng);
+        if plan.has(Kind::NarrowLinks) {
+            plan.settings.flow_limits = draw_flow_limits(&mut later_rng);
+        }
         plan.hosts = plan.founders + 2;
         if plan.think_max < 10 * MILLI {
             // With such short pauses between requests, a short run has as many events as a longer run with longer
@@ -296,6 +306,17 @@ impl Plan {
             }
         }
         settings
+    }
+}
+
+/// Draws limits of appends that simulated members reach.
+fn draw_flow_limits(rng: &mut SplitMix64) -> FlowLimits {
+    let append_bytes = one_of(rng, &[200, 2_000]);
+    FlowLimits {
+        append_bytes,
+        inflight_appends: one_of(rng, &[1, 4, 512]),
+        inflight_bytes: append_bytes.max(one_of(rng, &[500, 5_000, 20_000])),
+        unapplied_bytes: one_of(rng, &[1_000, 20_000, 1 << 20]),
     }
 }
 

@@ -17,6 +17,7 @@ mod faults;
 mod hosts;
 mod inspection;
 mod log_end;
+mod messages;
 mod operator;
 mod timers;
 mod transfers;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quorate_node::{Config, Effect, Event, Node, Persist, SnapshotPolicy};
+use quorate_node::{Config, Effect, Event, FlowLimits, Node, Persist, SnapshotPolicy};
 use quorate_raft::confchange::wire as change_wire;
 use quorate_raft::{
     ConfChange, ConfChangeKind, Entry, EntryKind, HardState, LogIndex, Message, MessageKind,
@@ -641,6 +641,7 @@ fn node_config(id: u64, start: Start, members: &Members) -> Config {
             catch_up_bytes: 4000,
             transfer_bytes: 4000,
         },
+        flow_limits: FlowLimits::default(),
         hard_state: start.hard_state,
         conf_state: configuration_of(members),
         snapshot_index: LogIndex(start.mark.index),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use quorate_node::{Config, Effect, Event, Node, Persist, SnapshotPolicy};
+use quorate_node::{Config, Effect, Event, FlowLimits, Node, Persist, SnapshotPolicy};
 use quorate_raft::{
     ConfState, Entry, HardState, LogIndex, MemberId, Message, MessageKind, Snapshot, Term,
 };
@@ -138,6 +138,7 @@ impl Member {
             fences_stalled_disk: true,
             checks_reconfigurations: true,
             snapshot_policy: policy,
+            flow_limits: FlowLimits::default(),
             hard_state: self.disk.hard_state,
             conf_state: ConfState { voters: VOTERS.to_vec(), ..ConfState::default() },
             snapshot_index: self.disk.base.0,

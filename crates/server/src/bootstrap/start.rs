@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorate_core::configuration_of;
 use quorate_core::start::Start;
-use quorate_node::{Node, SnapshotPolicy, StartError};
+use quorate_node::{FlowLimits, Node, SnapshotPolicy, StartError};
 use quorate_raft::{ConfigError, LogIndex, Term};
 use quorate_state::members::Members;
 use quorate_storage::data_dir::DataDir;
@@ -41,6 +41,7 @@ pub(super) fn node_at(
             catch_up_count: config.snapshot_catchup_entries,
             ..SnapshotPolicy::default()
         },
+        flow_limits: FlowLimits::default(),
         hard_state: start.hard_state,
         conf_state: configuration_of(members),
         snapshot_index: LogIndex(start.mark.index),

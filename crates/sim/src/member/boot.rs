@@ -304,6 +304,7 @@ fn node_at(
         fences_stalled_disk: settings.fences_stalled_disk,
         checks_reconfigurations: true,
         snapshot_policy: settings.snapshot_policy,
+        flow_limits: settings.flow_limits,
         hard_state: start.hard_state,
         conf_state: configuration_of(members),
         snapshot_index: LogIndex(start.mark.index),

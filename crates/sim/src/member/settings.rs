@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorate_core::Pace;
-use quorate_node::SnapshotPolicy;
+use quorate_node::{FlowLimits, SnapshotPolicy};
 use quorate_state::apply::StateOptions;
 use quorate_state::lease::LessorOptions;
 use quorate_state::mvcc::StoreOptions;
@@ -27,6 +27,8 @@ pub struct Settings {
     pub fences_stalled_disk: bool,
     /// The policy that decides when snapshots are taken.
     pub snapshot_policy: SnapshotPolicy,
+    /// The limits of appends.
+    pub flow_limits: FlowLimits,
     /// The pace of batches and compactions.
     pub pace: Pace,
     /// The options of the log.
@@ -77,6 +79,7 @@ impl Default for Settings {
                 catch_up_bytes: 64 << 10,
                 transfer_bytes: 64 << 20,
             },
+            flow_limits: FlowLimits::default(),
             pace: Pace {
                 batch_interval: Duration::from_millis(100),
                 batch_ops_max: 100,

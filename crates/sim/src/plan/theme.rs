@@ -124,7 +124,7 @@ impl Theme {
     pub(super) const fn later_kinds(self) -> &'static [Kind] {
         match self {
             Self::Leases => &[Kind::HostHang, Kind::Refusal, Kind::Suspension],
-            Self::Messages => &[Kind::Reset],
+            Self::Messages => &[Kind::Reset, Kind::NarrowLinks],
             Self::Snapshots => &[Kind::FullAtSnapshot, Kind::OtherIndex],
             Self::Crashes => &[Kind::WallClock, Kind::OtherIndex, Kind::KillInAStep],
             Self::Anything

@@ -1,9 +1,8 @@
 //! Hosts. Each host has a disk and at most one process, which starts, takes turns, and ends in one of several ways.
 
 use quorate_core::bootstrap::{Cluster, Refusal};
-use quorate_core::incoming::{self, Sender};
 use quorate_node::{Leadership, LogFault};
-use quorate_raft::{LogIndex, Message, MessageKind, NONE, Role, Term};
+use quorate_raft::{LogIndex, NONE, Role, Term};
 use quorate_state::units::MemberId;
 use quorate_storage::disk::{Faults, FaultsHit, FaultyDisk, Surviving};
 use quorate_storage::lost_log;
@@ -78,7 +77,7 @@ pub(super) struct Host {
     /// Whether the host's files contain damage that must be detected whenever a member starts.
     pub(super) is_damaged: bool,
     /// The term of a leader whose heartbeat proved that the log has lost acknowledged entries.
-    loss_proven_in: Option<Term>,
+    pub(super) loss_proven_in: Option<Term>,
     /// Whether the host's snapshot messages may name a different index than their images.
     pub(super) names_other_index: bool,
 }
@@ -635,110 +634,6 @@ impl World {
             self.hosts[at].due[turn as usize] = Some(time);
             self.queue.push(time, Event::Turn { host: at, life, turn });
         }
-    }
-
-    /// Sends a message over the network.
-    fn send(&mut self, from: usize, message: Message) {
-        self.trace.add(message.kind.to_wire().unsigned_abs().into());
-        self.trace.add(message.index.get() ^ message.term.get() << 32);
-        self.judge.check_vote(&message);
-        let Some(to) = self.member_hosts.get(&message.to).copied() else {
-            return self.note_lost(from, message.to);
-        };
-        let may_repeat = message.kind != MessageKind::Propose;
-        let (now, link) = (self.now, (from, to));
-        let arrivals = self.network.send(link, may_repeat, now, &self.plan, &mut self.rng);
-        if arrivals.is_empty() {
-            return self.note_lost(from, message.to);
-        }
-        let connection = self.network.connection(from, to);
-        for at in arrivals {
-            let message = Box::new(message.clone());
-            self.queue.push(at, Event::Message { from, to, connection, message });
-        }
-    }
-
-    pub(super) fn note_lost(&mut self, from: usize, peer: u64) {
-        if let Some(process) = self.hosts[from].process.as_mut() {
-            process.note_lost(peer);
-        }
-    }
-
-    pub(super) fn deliver(
-        &mut self,
-        (from, to): (usize, usize),
-        connection: u64,
-        message: Message,
-    ) {
-        let until = self.read_again_at(from, to);
-        if until > self.now {
-            let message = Box::new(message);
-            return self.queue.push(until, Event::Message { from, to, connection, message });
-        }
-        self.network.note_arrival(from, to);
-        if connection != self.network.connection(from, to) {
-            return self.note_lost(from, message.to);
-        }
-        // An in-flight message may be lost when its link is cut.
-        if !self.network.is_open(from, to) && self.one_in(2) {
-            return;
-        }
-        let sender = self.sender_of(from, to, &message);
-        let Some(own) = self.hosts[to].process.as_ref().map(|process| process.id) else { return };
-        if sender.is_none_or(|sender| incoming::admit(own, &message, sender).is_err()) {
-            return;
-        }
-        let same_read = self.one_in(2);
-        let host = &mut self.hosts[to];
-        if let Some(process) = host.process.as_mut() {
-            let is_beyond = process.terms().at(message.commit).is_err();
-            if message.kind == MessageKind::Heartbeat && is_beyond {
-                host.loss_proven_in = Some(message.term);
-            }
-            process.receive(message, same_read);
-            self.schedule(to);
-        }
-    }
-
-    /// Returns the time from which a paused member reads its connection from another member again. Each connection has
-    /// its own time, because a resumed process reads its connections in any order. The messages of one connection keep
-    /// their order.
-    fn read_again_at(&self, from: usize, to: usize) -> Micros {
-        let until = self.hosts[to].paused_until;
-        let mut rng = SplitMix64::new(until << 8 | from as u64);
-        until + rng.below(RESUMED_TURNS * self.plan.step_max)
-    }
-
-    /// Returns how the receiver classifies the sender. A sender counts as a member if the receiver knows it, or if the
-    /// sender's member list contains both of them. Returns `None` if their cluster ids differ, because the connection
-    /// handshake then fails.
-    pub(super) fn sender_of(
-        &mut self,
-        from: usize,
-        to: usize,
-        message: &Message,
-    ) -> Option<Sender> {
-        let sender = self.hosts[from].process.as_deref();
-        let receiver = self.hosts[to].process.as_deref()?;
-        if sender.is_some_and(|sender| sender.cluster_id != receiver.cluster_id) {
-            return None;
-        }
-        if receiver.removed.contains(&message.from) {
-            // The sender is informed of its removal, and its process ends.
-            let life = self.hosts[from].life;
-            if self.network.is_open(to, from) && self.hosts[from].id == message.from {
-                let at = self.now + self.rng.below(20 * MILLI);
-                self.queue.push(at, Event::MemberRemoved { host: from, life });
-            }
-            return Some(Sender::Removed);
-        }
-        let lists = |id| {
-            let members = sender.map(|process| process.published_state().facts().members.clone());
-            members.is_some_and(|members| members.get(MemberId(id)).is_some())
-        };
-        let is_member =
-            receiver.members.contains(&message.from) || lists(message.from) && lists(message.to);
-        Some(if is_member { Sender::Member } else { Sender::Unknown })
     }
 
     /// Fails the pending requests of a process that has ended or whose connections were reset.

@@ -46,6 +46,7 @@ fn node() -> Node {
         fences_stalled_disk: true,
         checks_reconfigurations: true,
         snapshot_policy: SnapshotPolicy::default(),
+        flow_limits: quorate_node::FlowLimits::default(),
         hard_state: HardState::default(),
         conf_state,
         snapshot_index: LogIndex(0),
