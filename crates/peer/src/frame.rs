@@ -287,7 +287,11 @@ impl Extent {
                 other => Err(FrameError::Type(other)),
             },
             (StreamKind::Append, known, None) if bytes[0] == ENTRIES => {
-                self.entries_left = Some(number_before(bytes, known));
+                let count = number_before(bytes, known);
+                if count > wire::ENTRIES_MAX as u64 {
+                    return Err(FrameError::TooLong);
+                }
+                self.entries_left = Some(count);
                 self.expect_entry_or_commit()
             }
             (StreamKind::Append, known, Some(left)) => {

@@ -28,8 +28,9 @@ use crate::origin::ORIGIN;
 use crate::probe::{self, PROBE_PATH};
 use crate::snapshot_in::{self, ReceiveError};
 use crate::table::Table;
-use crate::wire;
+use crate::wire::{self, WireError};
 use quorate_net::pace::Pace;
+use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 use quorate_telemetry::throttle::LogThrottle;
 
@@ -38,6 +39,9 @@ const SMALL_BODY_BYTES: usize = 64 << 10;
 
 /// Maximum number of larger bodies that are read at the same time.
 const LARGE_BODIES_MAX: usize = 4;
+
+/// Maximum length of a message that is decoded on the thread that received it.
+const DECODED_HERE_BYTES_MAX: usize = 1 << 20;
 
 /// The error text for a body that stops arriving.
 const TOO_SLOW: &str = "read tcp: i/o timeout";
@@ -87,49 +91,58 @@ impl Service {
             return *refused;
         }
         let sender = handshake::sender_id(request.headers());
-        let mut answer =
-            match read_body(request.into_body(), self.local.read_timeout, &self.large_bodies).await
-            {
-                Ok(body) => match wire::decode_message(&body) {
-                    Ok(message) if is_of_another(sender, &message) => {
-                        self.refuse(NotForUs::OtherSender)
-                    }
-                    Ok(message) => self.process(message, body.len()).await,
-                    Err(error) => {
-                        self.log_failure("failed to unmarshal Raft message", &error.to_string());
-                        self.count_bad_request(sender);
-                        refusal(StatusCode::BAD_REQUEST, "error unmarshalling raft message")
-                    }
-                },
-                Err(error) => {
-                    self.log_failure("failed to read Raft message", &error);
-                    self.count_bad_request(sender);
-                    refusal(StatusCode::BAD_REQUEST, "error reading raft message")
-                }
-            };
+        let body =
+            read_body(request.into_body(), self.local.read_timeout, &self.large_bodies).await;
+        let mut answer = match body {
+            Ok(body) => self.process(sender, body).await,
+            Err(error) => {
+                self.log_failure("failed to read Raft message", &error);
+                self.count_bad_request(sender);
+                refusal(StatusCode::BAD_REQUEST, "error reading raft message")
+            }
+        };
         self.mark(&mut answer);
         answer
     }
 
-    /// Passes a message to the consensus core, unless it must be refused or dropped. `bytes` is its size as received.
-    async fn process(&self, message: Message, bytes: usize) -> Response<PeerBody> {
+    /// Passes an encoded message to the consensus core, unless it must be refused or dropped. A long message is decoded
+    /// on another thread, because this thread also sends and receives heartbeats.
+    async fn process(&self, sender: Option<MemberId>, body: Bytes) -> Response<PeerBody> {
         let local = &self.local;
-        let from = local.label(message.from, UNKNOWN_SENDER);
-        local.metrics.network.peer_received_bytes.with(&[&from]).add(bytes as u64);
-        match local.admit(&message) {
-            Ok(()) => {
+        let bytes = body.len();
+        let decoded = if bytes > DECODED_HERE_BYTES_MAX {
+            let local = Arc::clone(local);
+            blocking(move || decode_admitted(&local, sender, &body)).await
+        } else {
+            decode_admitted(local, sender, &body)
+        };
+        let from = match &decoded {
+            Ok(message) => Some(message.from),
+            Err(Undelivered::NotForUs { scalars, .. }) => Some(scalars.from),
+            Err(Undelivered::OtherSender | Undelivered::Invalid(_)) => None,
+        };
+        if let Some(from) = from {
+            let from = local.label(from, UNKNOWN_SENDER);
+            local.metrics.network.peer_received_bytes.with(&[&from]).add(bytes as u64);
+        }
+        match decoded {
+            Ok(message) => {
                 local.deliver(vec![message], bytes).await;
                 empty(StatusCode::NO_CONTENT)
             }
             // This message is dropped even if the sender is then confirmed as a member. Consensus tolerates lost
             // messages.
-            Err(error @ NotForUs::UnknownSender) => {
-                local.log_refused(&message, error);
-                self.table.probe_identity(message.from);
+            Err(Undelivered::NotForUs { scalars, error: error @ NotForUs::UnknownSender }) => {
+                local.log_refused(&scalars, error);
+                self.table.probe_identity(scalars.from);
                 empty(StatusCode::NO_CONTENT)
             }
-            Err(error @ (NotForUs::Removed | NotForUs::OtherMember | NotForUs::OtherSender)) => {
-                self.refuse(error)
+            Err(Undelivered::NotForUs { error, .. }) => self.refuse(error),
+            Err(Undelivered::OtherSender) => self.refuse(NotForUs::OtherSender),
+            Err(Undelivered::Invalid(error)) => {
+                self.log_failure("failed to unmarshal Raft message", &error.to_string());
+                self.count_bad_request(sender);
+                refusal(StatusCode::BAD_REQUEST, "error unmarshalling raft message")
             }
         }
     }
@@ -357,6 +370,36 @@ where
         }
     }
     Ok(gathered.freeze())
+}
+
+/// Why a received message is not passed to the consensus core.
+#[derive(Debug)]
+enum Undelivered {
+    Invalid(WireError),
+    /// The request's headers name another sender than the message.
+    OtherSender,
+    /// The rules for senders do not admit the message, of which only the numeric fields are decoded.
+    NotForUs {
+        scalars: Box<Message>,
+        error: NotForUs,
+    },
+}
+
+/// Decodes a message. Only its numeric fields are decoded if its sender or recipient does not permit its delivery, so an
+/// unknown sender cannot make this member allocate memory for a decoded message.
+fn decode_admitted(
+    local: &Local,
+    sender: Option<MemberId>,
+    body: &Bytes,
+) -> Result<Message, Undelivered> {
+    let scalars = wire::decode_scalars(body).map_err(Undelivered::Invalid)?;
+    if is_of_another(sender, &scalars) {
+        return Err(Undelivered::OtherSender);
+    }
+    if let Err(error) = local.admit(&scalars) {
+        return Err(Undelivered::NotForUs { scalars: Box::new(scalars), error });
+    }
+    wire::decode_message(body).map_err(Undelivered::Invalid)
 }
 
 /// Returns whether the sender in a message differs from the sender in the request's headers, if the headers name a

@@ -7,7 +7,8 @@
 //!
 //! * An absent field is decoded as zero, because etcd versions differ: 3.5 and 3.6 write zeros, 3.5 also writes an
 //!   empty snapshot, and 3.7 writes neither. Quorate writes only non-zero fields.
-//! * Invalid bytes cause neither a panic nor an allocation larger than the received data.
+//! * Invalid bytes cause no panic. A decoded message uses at most a constant amount of memory in addition to the
+//!   received bytes, because it has at most [`ENTRIES_MAX`] entries and [`MEMBER_IDS_MAX`] member ids.
 //! * Unknown fields are skipped, as are known fields with an unexpected wire type. If a scalar field occurs several
 //!   times, the last value is used. A message of an unknown kind is decoded as a local message, which is never accepted
 //!   from peers.
@@ -22,6 +23,13 @@ use quorate_raft::{
     ConfState, Entry, EntryKind, LogIndex, Message, MessageKind, Snapshot, SnapshotMetadata, Term,
 };
 
+/// Maximum number of entries in a message. A member fills an append with up to 1 MiB of entries. An entry takes at least
+/// 4 bytes, so an append contains at most this many entries.
+pub(crate) const ENTRIES_MAX: usize = 1 << 18;
+
+/// Maximum number of member ids in a configuration.
+const MEMBER_IDS_MAX: usize = 4096;
+
 /// Why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WireError {
@@ -29,6 +37,10 @@ pub(crate) enum WireError {
     Malformed(#[from] Malformed),
     #[error("proto: unknown entry type {0}")]
     EntryKind(u64),
+    #[error("a message has more than {ENTRIES_MAX} entries")]
+    Entries,
+    #[error("a configuration has more than {MEMBER_IDS_MAX} member ids")]
+    MemberIds,
 }
 
 /// Returns the encoded length of the message.
@@ -169,25 +181,46 @@ pub(crate) fn decode_message(bytes: &Bytes) -> Result<Message, WireError> {
     let mut message = Message::default();
     for field in Fields::new(bytes) {
         match field? {
-            (1, Value::Varint(kind)) => message.kind = message_kind(kind),
-            (2, Value::Varint(id)) => message.to = id,
-            (3, Value::Varint(id)) => message.from = id,
-            (4, Value::Varint(term)) => message.term = Term(term),
-            (5, Value::Varint(term)) => message.log_term = Term(term),
-            (6, Value::Varint(index)) => message.index = LogIndex(index),
+            (number, Value::Varint(value)) => set_scalar(&mut message, number, value),
+            (7, Value::Bytes(_)) if message.entries.len() == ENTRIES_MAX => {
+                return Err(WireError::Entries);
+            }
             (7, Value::Bytes(entry)) => message.entries.push(decode_entry(bytes, entry)?),
-            (8, Value::Varint(index)) => message.commit = LogIndex(index),
             (9, Value::Bytes(snapshot)) => {
                 let snapshot = decode_snapshot(bytes, snapshot)?;
                 message.snapshot = (!snapshot.is_empty()).then(|| Box::new(snapshot));
             }
-            (10, Value::Varint(flag)) => message.reject = flag != 0,
-            (11, Value::Varint(index)) => message.reject_hint = LogIndex(index),
             (12, Value::Bytes(context)) => message.context = bytes.slice_ref(context),
             _ => {}
         }
     }
     Ok(message)
+}
+
+/// Decodes only the numeric fields of a message, which include the sender and the recipient. Allocates no memory.
+pub(crate) fn decode_scalars(bytes: &[u8]) -> Result<Message, WireError> {
+    let mut message = Message::default();
+    for field in Fields::new(bytes) {
+        if let (number, Value::Varint(value)) = field? {
+            set_scalar(&mut message, number, value);
+        }
+    }
+    Ok(message)
+}
+
+fn set_scalar(message: &mut Message, number: u32, value: u64) {
+    match number {
+        1 => message.kind = message_kind(value),
+        2 => message.to = value,
+        3 => message.from = value,
+        4 => message.term = Term(value),
+        5 => message.log_term = Term(value),
+        6 => message.index = LogIndex(value),
+        8 => message.commit = LogIndex(value),
+        10 => message.reject = value != 0,
+        11 => message.reject_hint = LogIndex(value),
+        _ => {}
+    }
 }
 
 fn message_kind(number: u64) -> MessageKind {
@@ -239,6 +272,11 @@ fn decode_metadata(metadata: &[u8]) -> Result<SnapshotMetadata, WireError> {
 
 fn decode_conf_state(state: &[u8]) -> Result<ConfState, WireError> {
     let mut decoded = ConfState::default();
+    let mut ids_left = MEMBER_IDS_MAX;
+    let mut count_id = || {
+        ids_left = ids_left.checked_sub(1).ok_or(WireError::MemberIds)?;
+        Ok::<(), WireError>(())
+    };
     for field in Fields::new(state) {
         let (number, value) = field?;
         let ids = match number {
@@ -255,10 +293,14 @@ fn decode_conf_state(state: &[u8]) -> Result<ConfState, WireError> {
             _ => continue,
         };
         match value {
-            Value::Varint(id) => ids.push(id),
+            Value::Varint(id) => {
+                count_id()?;
+                ids.push(id);
+            }
             // The list is packed. Go's encoder does not pack lists, but other encoders may.
             Value::Bytes(mut packed) => {
                 while !packed.is_empty() {
+                    count_id()?;
                     ids.push(take_varint(&mut packed)?);
                 }
             }
@@ -354,7 +396,9 @@ pub(crate) mod tests {
         fn messages_round_trip(message in message()) {
             let bytes = encoded(&message);
             prop_assert_eq!(bytes.len(), message_len(&message));
-            prop_assert_eq!(decode_message(&bytes).unwrap(), message);
+            prop_assert_eq!(decode_message(&bytes).unwrap(), message.clone());
+            let scalars = Message { entries: Vec::new(), snapshot: None, context: Bytes::new(), ..message };
+            prop_assert_eq!(decode_scalars(&bytes).unwrap(), scalars);
         }
 
         #[test]
@@ -436,6 +480,22 @@ pub(crate) mod tests {
         let mut out = BytesMut::new();
         put_conf_state(&state, &mut out);
         assert_eq!(out, from_hex("08 01 08 ac 02 28 00"));
+    }
+
+    #[test]
+    fn the_numbers_of_entries_and_member_ids_are_limited() {
+        let entries = |count| decode_message(&[0x3a, 0].repeat(count).into());
+        assert_eq!(entries(ENTRIES_MAX).map(|message| message.entries.len()), Ok(ENTRIES_MAX));
+        assert_eq!(entries(ENTRIES_MAX + 1), Err(WireError::Entries));
+        let packed = |count: usize| {
+            let mut state = BytesMut::new();
+            quorate_protobuf::put_bytes(1, &vec![1; count], &mut state);
+            decode_conf_state(&state).map(|state| state.voters.len())
+        };
+        assert_eq!(packed(MEMBER_IDS_MAX), Ok(MEMBER_IDS_MAX));
+        assert_eq!(packed(MEMBER_IDS_MAX + 1), Err(WireError::MemberIds));
+        let in_two_lists = [&[8, 1].repeat(MEMBER_IDS_MAX)[..], &[16, 1]].concat();
+        assert_eq!(decode_conf_state(&in_two_lists), Err(WireError::MemberIds));
     }
 
     #[test]

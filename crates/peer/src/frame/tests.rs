@@ -10,6 +10,10 @@ fn from_hex(text: &str) -> Bytes {
     text.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }
 
+fn spaced_hex(number: u64) -> String {
+    number.to_be_bytes().map(|byte| format!("{byte:02x}")).join(" ")
+}
+
 fn append(term: u64, log_term: u64, index: u64, payloads: &[&'static [u8]]) -> Message {
     let (term, log_term, index) = (Term(term), Term(log_term), LogIndex(index));
     let entry = |(offset, data): (usize, &&'static [u8])| Entry {
@@ -118,8 +122,9 @@ fn an_overlong_frame_is_refused_before_its_payload_arrives() {
     assert_eq!(refused(StreamKind::Append, entry), too_long);
     // The announcement of a long frame allocates no memory.
     assert_eq!(refused(StreamKind::Message, "00 00 00 00 1f 00 00 00 08"), Ok(()));
-    let many = "01 ff ff ff ff ff ff ff ff 00 00 00 00 00 00 00 00";
-    assert_eq!(refused(StreamKind::Append, many), Ok(()));
+    let entries = |count: u64| refused(StreamKind::Append, &format!("01 {}", spaced_hex(count)));
+    assert_eq!(entries(wire::ENTRIES_MAX as u64), Ok(()));
+    assert_eq!(entries(wire::ENTRIES_MAX as u64 + 1), too_long);
     assert_eq!(refused(StreamKind::Append, "03"), Err(FrameError::Type(3)));
 }
 

@@ -191,6 +191,22 @@ fn messages_addressed_to_another_member_are_refused() {
 }
 
 #[test]
+fn a_message_with_millions_of_empty_entries_is_refused() {
+    let one = TestMember::start(1);
+    let second = Member::new(units::MemberId(2), vec!["http://127.0.0.1:2".to_owned()]);
+    one.peers.set_members(&Members::new([second], []));
+    let mut call = Call::get(&one.url, "/raft", Duration::from_secs(30));
+    call.headers = GREETING.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    let mut body = bytes::BytesMut::new();
+    wire::put_message(&append(2, 1, 0, 0), &mut body);
+    body.extend_from_slice(&[0x3a, 0].repeat(8 << 20));
+    (call.method, call.body) = (Method::POST, body.freeze());
+    let answer = block_on(call.send(&Dialer::default())).unwrap();
+    assert_eq!(answer.status().as_u16(), 400);
+    assert_eq!(answer.body(), "error unmarshalling raft message\n");
+}
+
+#[test]
 fn messages_from_unknown_senders_are_dropped() {
     let one = TestMember::start(1);
     // The members of this cluster do not list member 9, and the members of the other cluster list member 2.
