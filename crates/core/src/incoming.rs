@@ -6,7 +6,8 @@
 //! These are the steps:
 //!
 //! ```text
-//! message -> Snapshot::admit -> Depot::begin -> Arriving::write ... -> Arriving::finish -> message for consensus
+//! message -> Snapshot::admit -> Depot::begin -> Reserved::create -> Arriving::write ... -> Arriving::finish
+//!         -> message for consensus
 //! ```
 //!
 //! # Invariants
@@ -16,7 +17,8 @@
 //! * The snapshot and its image have the same index. If the image is newer, the message takes the image's index, term
 //!   and members. Otherwise, the image must list all members that the message counts, and the installation corrects the
 //!   rest of the list.
-//! * At most [`INCOMING_MAX`] images are received concurrently.
+//! * At most [`INCOMING_MAX`] images are received concurrently, and at most one from each sender. A newer image of a
+//!   sender replaces the earlier image, so an abandoned transfer does not delay the next attempt.
 //! * A refused snapshot leaves no file behind. If the file cannot be removed immediately, it is removed when the member
 //!   restarts.
 //!
@@ -24,9 +26,10 @@
 //!
 //! Connections and time limits (`peer`). The list of members, because the caller classifies the sender.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use quorate_raft::{ConfState, LogIndex, MemberId, Message, MessageKind, SnapshotMetadata, Term};
 use quorate_state::apply::{ReceivedFault, SnapshotPosition, snapshot_position};
@@ -36,7 +39,7 @@ use quorate_storage::snap::{IncomingDatabase, SnapError};
 
 use crate::snapshot::{as_counted, configuration_of};
 
-/// The maximum number of images that are received concurrently.
+/// The maximum number of images that are received concurrently. Each comes from a different sender.
 pub const INCOMING_MAX: usize = 4;
 
 /// The relation of a message's sender to the cluster.
@@ -87,6 +90,8 @@ pub enum Refused {
     Unfit(&'static str),
     #[error("too many snapshots are being received")]
     TooMany,
+    #[error("the sender has started to send a newer snapshot")]
+    Replaced,
     #[error(transparent)]
     Storage(#[from] SnapError),
     #[error("the image is invalid: {0}")]
@@ -105,6 +110,24 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Checks the sender that a request for the member `own` names, before the message is read. `sender` is the relation
+    /// of the member `claimed` to the cluster.
+    pub fn admit_sender(
+        own: MemberId,
+        claimed: Option<MemberId>,
+        sender: Sender,
+    ) -> Result<(), NotForUs> {
+        match sender {
+            Sender::Removed => Err(NotForUs::Removed),
+            // A member sends no snapshot to itself.
+            Sender::Member | Sender::Unknown if claimed.is_none_or(|id| id == own) => {
+                Err(NotForUs::OtherSender)
+            }
+            Sender::Unknown => Err(NotForUs::UnknownSender),
+            Sender::Member => Ok(()),
+        }
+    }
+
     /// Checks a snapshot for the member `own`. `claimed` is the sender that the request names.
     pub fn admit(
         own: MemberId,
@@ -118,6 +141,7 @@ impl Snapshot {
         if claimed != Some(message.from) {
             return Err(NotForUs::OtherSender.into());
         }
+        Self::admit_sender(own, claimed, sender)?;
         admit(own, &message, sender)?;
         let snapshot = message.snapshot.as_ref().ok_or(Refused::Unfit("it is missing"))?;
         let named = snapshot.metadata.clone();
@@ -144,8 +168,9 @@ impl Snapshot {
 pub struct Depot {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    next_number: AtomicU64,
-    arriving: Arc<AtomicUsize>,
+    next_number: u64,
+    /// The newest image of each sender.
+    newest: BTreeMap<MemberId, WeakPermit>,
 }
 
 impl Depot {
@@ -153,38 +178,71 @@ impl Depot {
     /// than every number that an earlier process has used.
     #[must_use]
     pub fn new(disk: Arc<dyn Disk>, dir: &Path, first_number: u64) -> Self {
-        let (next_number, arriving) = (AtomicU64::new(first_number), Arc::default());
-        Self { disk, dir: dir.to_path_buf(), next_number, arriving }
+        Self { disk, dir: dir.to_path_buf(), next_number: first_number, newest: BTreeMap::new() }
     }
 
-    /// Creates a file for a snapshot's image, unless too many images are being received.
-    pub fn begin(&self, snapshot: Snapshot) -> Result<Arriving, Refused> {
-        let permit = self.permit()?;
-        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let file = IncomingDatabase::create(Arc::clone(&self.disk), &self.dir, number)?;
-        Ok(Arriving { snapshot, disk: Arc::clone(&self.disk), file, _permit: permit })
-    }
-
-    fn permit(&self) -> Result<Permit, Refused> {
-        let taken = self.arriving.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
-            (count < INCOMING_MAX).then_some(count + 1)
-        });
-        taken.map_err(|_| Refused::TooMany)?;
-        Ok(Permit(Arc::clone(&self.arriving)))
+    /// Reserves a permit for a snapshot's image, unless images of too many other senders are being received. An earlier
+    /// image of the same sender is refused from then on.
+    pub fn begin(&mut self, snapshot: Snapshot) -> Result<Reserved, Refused> {
+        let from = snapshot.message.from;
+        self.newest.retain(|_, permit| permit.0.strong_count() > 0);
+        if self.newest.len() >= INCOMING_MAX && !self.newest.contains_key(&from) {
+            return Err(Refused::TooMany);
+        }
+        let permit = Permit::default();
+        if let Some(earlier) = self.newest.insert(from, permit.downgrade()) {
+            earlier.replace();
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        let (disk, dir) = (Arc::clone(&self.disk), self.dir.clone());
+        Ok(Reserved { snapshot, disk, dir, number, permit })
     }
 }
 
-/// A permit to receive an image, returned on drop.
-#[derive(Debug)]
-struct Permit(Arc<AtomicUsize>);
+/// A permit to receive an image, which is released when it is dropped. Its flag is set when the image is replaced.
+#[derive(Debug, Default)]
+struct Permit(Arc<AtomicBool>);
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let before = self.0.fetch_sub(1, Ordering::AcqRel);
-        assert!(
-            before > 0,
-            "each permit is returned once: otherwise the bound on images would be lost"
-        );
+#[derive(Debug)]
+struct WeakPermit(Weak<AtomicBool>);
+
+impl Permit {
+    fn downgrade(&self) -> WeakPermit {
+        WeakPermit(Arc::downgrade(&self.0))
+    }
+
+    /// Fails if a newer image has replaced this image.
+    fn check(&self) -> Result<(), Refused> {
+        let is_replaced = self.0.load(Ordering::Acquire);
+        if is_replaced { Err(Refused::Replaced) } else { Ok(()) }
+    }
+}
+
+impl WeakPermit {
+    fn replace(&self) {
+        if let Some(is_replaced) = self.0.upgrade() {
+            is_replaced.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// A snapshot with a permit to receive its image.
+#[derive(Debug)]
+pub struct Reserved {
+    snapshot: Snapshot,
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    number: u64,
+    permit: Permit,
+}
+
+impl Reserved {
+    /// Creates the file for the image.
+    pub fn create(self) -> Result<Arriving, Refused> {
+        let Self { snapshot, disk, dir, number, permit } = self;
+        let file = IncomingDatabase::create(Arc::clone(&disk), &dir, number)?;
+        Ok(Arriving { snapshot, disk, file, permit })
     }
 }
 
@@ -194,12 +252,13 @@ pub struct Arriving {
     snapshot: Snapshot,
     disk: Arc<dyn Disk>,
     file: IncomingDatabase,
-    _permit: Permit,
+    permit: Permit,
 }
 
 impl Arriving {
-    /// Appends a chunk of the image.
+    /// Appends a chunk of the image, unless the image was replaced.
     pub fn write(&mut self, piece: &[u8]) -> Result<(), Refused> {
+        self.permit.check()?;
         Ok(self.file.write(piece)?)
     }
 
@@ -212,9 +271,10 @@ impl Arriving {
     /// Checks the complete image, syncs its file, renames the file to `<index>.snap.db`, and returns the message for
     /// consensus.
     pub fn finish(self) -> Result<Message, Refused> {
-        let Self { snapshot: Snapshot { mut message, named }, disk, file, .. } = self;
+        let Self { snapshot: Snapshot { mut message, named }, disk, file, permit } = self;
         let sent = message.snapshot.as_mut().ok_or(Refused::Unfit("it is missing"))?;
-        match position_of(&disk, &file, named, &sent.data) {
+        let checked = permit.check().and_then(|()| position_of(&disk, &file, named, &sent.data));
+        match checked {
             Ok(position) => {
                 file.finish(position.index.get())?;
                 sent.metadata = position;

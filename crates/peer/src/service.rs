@@ -14,6 +14,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
+use parking_lot::Mutex;
 use quorate_core::incoming::{Depot, NotForUs};
 use quorate_net::listen::{DirectWriter, IncomingBody};
 use quorate_raft::{MemberId, Message};
@@ -54,7 +55,7 @@ const UNKNOWN_SENDER: &str = "unknown";
 pub(crate) struct Service {
     local: Arc<Local>,
     table: Arc<Table>,
-    depot: Arc<Depot>,
+    depot: Arc<Mutex<Depot>>,
     large_bodies: Semaphore,
     refusals: LogThrottle,
 }
@@ -64,7 +65,7 @@ impl Service {
         Self {
             local,
             table,
-            depot: Arc::new(depot),
+            depot: Arc::new(Mutex::new(depot)),
             large_bodies: Semaphore::new(LARGE_BODIES_MAX),
             refusals: LogThrottle::default(),
         }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use quorate_core::incoming::{Depot, NotForUs, Refused, Snapshot};
 use quorate_net::listen::IncomingBody;
 use quorate_raft::{MemberId, Message};
@@ -59,6 +60,7 @@ impl From<Refused> for ReceiveError {
                 Self::NotForUs(error)
             }
             Refused::TooMany
+            | Refused::Replaced
             | Refused::Storage(_)
             | Refused::Image(_)
             | Refused::Members { .. } => Self::Save(SaveError::Refused(refused)),
@@ -105,7 +107,7 @@ pub(crate) fn depot(disk: Arc<dyn Disk>, dir: &Path) -> Depot {
 /// Receives the body of a snapshot request. `sender` is the member named in the request's headers.
 pub(crate) async fn receive(
     local: &Local,
-    depot: &Arc<Depot>,
+    depot: &Mutex<Depot>,
     sender: Option<MemberId>,
     body: IncomingBody,
 ) -> Result<(), ReceiveError> {
@@ -148,7 +150,7 @@ pub(crate) async fn receive(
 
 async fn take_in(
     local: &Local,
-    depot: &Arc<Depot>,
+    depot: &Mutex<Depot>,
     body: Pieces,
     snapshot: Snapshot,
     from: &str,
@@ -189,13 +191,13 @@ const REST_MAX: Duration = Duration::from_millis(50);
 /// Stores an image. Returns the length of the image and the message for consensus.
 async fn save(
     local: &Local,
-    depot: &Arc<Depot>,
+    depot: &Mutex<Depot>,
     mut body: Pieces,
     snapshot: Snapshot,
 ) -> Result<(u64, Message), ReceiveError> {
     let started = Instant::now();
-    let depot = Arc::clone(depot);
-    let mut arriving = blocking(move || depot.begin(snapshot)).await?;
+    let reserved = depot.lock().begin(snapshot)?;
+    let mut arriving = blocking(move || reserved.create()).await?;
     loop {
         let piece = match body.gather(PIECE_BYTES).await {
             Ok(piece) => piece,

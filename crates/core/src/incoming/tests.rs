@@ -5,11 +5,15 @@ use quorate_storage::disk::RealDisk;
 use super::*;
 
 fn snapshot_message() -> Message {
+    snapshot_message_from(2)
+}
+
+fn snapshot_message_from(from: MemberId) -> Message {
     let conf_state = ConfState { voters: vec![2], learners: vec![1], ..ConfState::default() };
     let metadata = SnapshotMetadata { conf_state, index: LogIndex(7), term: Term(3) };
     let snapshot = quorate_raft::Snapshot { data: bytes::Bytes::new(), metadata };
     Message {
-        from: 2,
+        from,
         term: Term(4),
         snapshot: Some(Box::new(snapshot)),
         ..Message::new(MessageKind::Snapshot, 1)
@@ -44,6 +48,11 @@ fn an_invalid_snapshot_message_is_refused_before_its_image_is_stored() {
         let refused = refused(claimed, Sender::Member, |_| {});
         assert_eq!(refused, NotForUs::OtherSender.to_string());
     }
+    let own = Snapshot::admit(1, Some(1), Sender::Member, snapshot_message_from(1));
+    assert_eq!(
+        own.map_err(|refused| refused.to_string()).err(),
+        Some(NotForUs::OtherSender.to_string())
+    );
     let of_member = |change| refused(Some(2), Sender::Member, change);
     assert_eq!(of_member(|message| message.to = 9), NotForUs::OtherMember.to_string());
     let kind = of_member(|message| message.kind = MessageKind::Append);
@@ -63,18 +72,41 @@ fn an_invalid_snapshot_message_is_refused_before_its_image_is_stored() {
 #[test]
 fn images_beyond_the_limit_are_refused_until_an_earlier_image_is_finished_or_discarded() {
     let folder = tempfile::tempdir().unwrap();
-    let depot = Depot::new(Arc::new(RealDisk), folder.path(), 1);
-    let begin = || {
-        let admitted = Snapshot::admit(1, Some(2), Sender::Member, snapshot_message());
-        depot.begin(admitted.expect("a member's snapshot is admitted"))
-    };
-    let mut arriving: Vec<_> = (0..INCOMING_MAX).map(|_| begin().unwrap()).collect();
-    assert!(matches!(begin(), Err(Refused::TooMany)));
+    let mut depot = Depot::new(Arc::new(RealDisk), folder.path(), 1);
+    let mut begin = |from| begin(&mut depot, from);
+    let senders = || 2..2 + INCOMING_MAX as MemberId;
+    let mut arriving: Vec<_> = senders().map(|from| begin(from).unwrap()).collect();
+    let further = senders().end;
+    assert!(matches!(begin(further), Err(Refused::TooMany)));
     arriving.pop().unwrap().discard().unwrap();
-    arriving.push(begin().unwrap());
+    arriving.push(begin(further).unwrap());
     // An empty file is not a valid image.
     assert!(matches!(arriving.pop().unwrap().finish(), Err(Refused::Image(_))));
-    assert!(begin().unwrap().discard().is_ok());
+    assert!(begin(further).unwrap().discard().is_ok());
     let left = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, arriving.len(), "a refused image leaves no file");
+}
+
+#[test]
+fn a_newer_image_replaces_an_earlier_image_of_the_same_sender() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut depot = Depot::new(Arc::new(RealDisk), folder.path(), 1);
+    let mut earlier: Vec<_> = (0..=INCOMING_MAX).map(|_| begin(&mut depot, 2).unwrap()).collect();
+    let mut newest = earlier.pop().unwrap();
+    let mut of_other = begin(&mut depot, 3).unwrap();
+    let mut first = earlier.swap_remove(0);
+    assert!(matches!(first.write(b"late"), Err(Refused::Replaced)));
+    first.discard().unwrap();
+    for replaced in earlier {
+        assert!(matches!(replaced.finish(), Err(Refused::Replaced)));
+    }
+    newest.write(b"more").unwrap();
+    of_other.write(b"more").unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+fn begin(depot: &mut Depot, from: MemberId) -> Result<Arriving, Refused> {
+    let message = snapshot_message_from(from);
+    let admitted = Snapshot::admit(1, Some(from), Sender::Member, message);
+    depot.begin(admitted.expect("a member's snapshot is admitted"))?.create()
 }

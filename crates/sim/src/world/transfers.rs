@@ -187,10 +187,10 @@ impl World {
         let Some(sender) = self.sender_of(from, to, &message) else {
             return Err(BrokenOff::Connection);
         };
-        let process = self.hosts[to].process.as_ref().ok_or(BrokenOff::Connection)?;
+        let process = self.hosts[to].process.as_mut().ok_or(BrokenOff::Connection)?;
         let claimed = Some(message.from);
         let snapshot = Snapshot::admit(process.id, claimed, sender, message)?;
-        let arriving = process.depot.begin(snapshot)?;
+        let arriving = process.depot.begin(snapshot)?.create()?;
         if sender != Sender::Member {
             self.judge
                 .fail(|| format!("h{to} accepts a snapshot from h{from}, which is not a member"));
