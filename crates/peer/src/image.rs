@@ -25,9 +25,10 @@ use quorate_storage::disk::Disk;
 use quorate_storage::snap::{IncomingDatabase, SnapError};
 use sha2::{Digest, Sha256};
 
+use crate::body_reader::{BodyError, BodyReader};
 use crate::call::{Call, CallError};
 use crate::dialer::Dialer;
-use crate::snapshot_in::{BodyError, PIECE_BYTES, Pieces};
+use crate::snapshot_in::PIECE_BYTES;
 
 /// The path from which the state is fetched.
 pub const IMAGE_PATH: &str = "/quorate/image";
@@ -108,7 +109,7 @@ pub async fn fetch(
     let answer = call.open(dialer).await?;
     let status = answer.status();
     if status != StatusCode::OK {
-        let said = Pieces::new(IncomingBody::Http1(answer.into_body()), TIMEOUT)
+        let said = BodyReader::new(IncomingBody::Http1(answer.into_body()), TIMEOUT)
             .gather(REFUSAL_BYTES)
             .await;
         let said = said.unwrap_or_default().concat();
@@ -116,7 +117,7 @@ pub async fn fetch(
             String::from_utf8_lossy(&said[..said.len().min(REFUSAL_BYTES)]).trim().to_owned();
         return Err(FetchError::Refused { status, text });
     }
-    let mut body = Pieces::new(IncomingBody::Http1(answer.into_body()), TIMEOUT);
+    let mut body = BodyReader::new(IncomingBody::Http1(answer.into_body()), TIMEOUT);
     let (disk, dir) = (Arc::clone(disk), dir.to_path_buf());
     let mut storing = blocking(move || Storing::begin(disk, &dir, number)).await?;
     loop {

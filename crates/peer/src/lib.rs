@@ -38,6 +38,7 @@
 
 mod backlog;
 mod body;
+mod body_reader;
 pub mod call;
 mod consensus;
 mod contact;

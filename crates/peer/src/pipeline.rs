@@ -18,6 +18,7 @@ use http_body_util::Full;
 use quorate_raft::{Message, MessageKind};
 use tokio::sync::{Mutex, mpsc};
 
+use crate::body_reader::BYTES_PER_SECOND_MIN;
 use crate::contact::Contact;
 use crate::dial::{self, Channel, PostError};
 use crate::local::Local;
@@ -29,9 +30,6 @@ use crate::wire;
 const MESSAGES_QUEUED_MAX: usize = 64;
 
 const WORKER_COUNT: usize = 4;
-
-/// Throughput of the slowest supported link, in bytes per second.
-const BYTES_PER_SECOND_MIN: usize = 1 << 20;
 
 /// The queue of a pipeline.
 #[derive(Debug)]
@@ -107,7 +105,7 @@ impl Worker {
         let url = self.contact.urls.pick();
         let timeout = self.local.read_timeout
             + self.local.write_timeout
-            + Duration::from_secs((bytes / BYTES_PER_SECOND_MIN) as u64);
+            + Duration::from_secs(bytes as u64 / BYTES_PER_SECOND_MIN);
         let posted = tokio::time::timeout(timeout, self.post(&url, body)).await;
         let network = &self.local.metrics.network;
         match posted.unwrap_or(Err(PostError::Timeout)) {

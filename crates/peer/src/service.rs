@@ -1,28 +1,22 @@
 //! The paths of the peer port under `/raft`: streams, single messages, snapshots and probes.
 //!
-//! The order of the checks and the error messages are etcd's, because etcd members depend on both.
-//!
-//! # Bound
-//!
-//! The body of a message is at most as long as the longest frame. Only a few bodies longer than [`SMALL_BODY_BYTES`]
-//! are read at the same time, and each must keep arriving (`pace`).
+//! The order of the checks and the error messages are etcd's, because etcd members depend on both. Messages are buffered
+//! within the bounds of [`crate::body_reader`].
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Body;
 use parking_lot::Mutex;
 use quorate_core::incoming::{Depot, NotForUs};
 use quorate_net::listen::{DirectWriter, IncomingBody};
 use quorate_raft::{MemberId, Message};
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::Instant;
+use tokio::sync::Semaphore;
 
 use crate::body::PeerBody;
-use crate::frame::{FRAME_BYTES_MAX, FrameError, StreamKind};
+use crate::body_reader::{BodyReader, LARGE_BODIES_MAX};
+use crate::frame::StreamKind;
 use crate::handshake::{self, CLUSTER_ID, SERVER_VERSION};
 use crate::local::Local;
 use crate::origin::ORIGIN;
@@ -30,22 +24,12 @@ use crate::probe::{self, PROBE_PATH};
 use crate::snapshot_in::{self, ReceiveError};
 use crate::table::Table;
 use crate::wire::{self, WireError};
-use quorate_net::pace::Pace;
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 use quorate_telemetry::throttle::LogThrottle;
 
-/// Maximum size of a body that is read without waiting for a permit.
-const SMALL_BODY_BYTES: usize = 64 << 10;
-
-/// Maximum number of larger bodies that are read at the same time.
-const LARGE_BODIES_MAX: usize = 4;
-
 /// Maximum length of a message that is decoded on the thread that received it.
 const DECODED_HERE_BYTES_MAX: usize = 1 << 20;
-
-/// The error text for a body that stops arriving.
-const TOO_SLOW: &str = "read tcp: i/o timeout";
 
 /// The metric label of unknown senders.
 const UNKNOWN_SENDER: &str = "unknown";
@@ -56,7 +40,7 @@ pub(crate) struct Service {
     local: Arc<Local>,
     table: Arc<Table>,
     depot: Arc<Mutex<Depot>>,
-    large_bodies: Semaphore,
+    large_bodies: Arc<Semaphore>,
     refusals: LogThrottle,
 }
 
@@ -66,12 +50,12 @@ impl Service {
             local,
             table,
             depot: Arc::new(Mutex::new(depot)),
-            large_bodies: Semaphore::new(LARGE_BODIES_MAX),
+            large_bodies: Arc::new(Semaphore::new(LARGE_BODIES_MAX)),
             refusals: LogThrottle::default(),
         }
     }
 
-    /// Returns the number of large bodies that are being read.
+    /// Returns the number of large messages that are being read.
     pub(crate) fn large_body_count(&self) -> usize {
         LARGE_BODIES_MAX - self.large_bodies.available_permits()
     }
@@ -92,12 +76,11 @@ impl Service {
             return *refused;
         }
         let sender = handshake::sender_id(request.headers());
-        let body =
-            read_body(request.into_body(), self.local.read_timeout, &self.large_bodies).await;
-        let mut answer = match body {
+        let mut body = BodyReader::new(request.into_body(), self.local.read_timeout);
+        let mut answer = match body.buffer_all(&self.large_bodies).await {
             Ok(body) => self.process(sender, body).await,
             Err(error) => {
-                self.log_failure("failed to read Raft message", &error);
+                self.log_failure("failed to read Raft message", &error.to_string());
                 self.count_bad_request(sender);
                 refusal(StatusCode::BAD_REQUEST, "error reading raft message")
             }
@@ -233,8 +216,9 @@ impl Service {
         // The snapshot is received by a separate task, which removes an incomplete file even if the connection ends.
         let receiving = self.local.runtime.spawn({
             let (local, depot) = (Arc::clone(&self.local), Arc::clone(&self.depot));
+            let large_bodies = Arc::clone(&self.large_bodies);
             let body = request.into_body();
-            async move { snapshot_in::receive(&local, &depot, sender, body).await }
+            async move { snapshot_in::receive(&local, &depot, &large_bodies, sender, body).await }
         });
         let Ok(received) = receiving.await else {
             // The task was cancelled, because the runtime is shutting down.
@@ -336,43 +320,6 @@ impl Service {
     }
 }
 
-/// Reads the body of a message. Returns a refusal if the body cannot be read.
-async fn read_body<B>(
-    mut body: B,
-    timeout: Duration,
-    large_bodies: &Semaphore,
-) -> Result<Bytes, String>
-where
-    B: Body<Data = Bytes, Error: std::error::Error + 'static> + Unpin,
-{
-    // The body is copied into a buffer of its own, so that a retained entry keeps only its own message in memory.
-    let mut gathered = BytesMut::new();
-    let mut place: Option<(SemaphorePermit<'_>, Pace)> = None;
-    loop {
-        if place.as_mut().is_some_and(|(_, pace)| !pace.is_kept(Instant::now())) {
-            return Err(TOO_SLOW.to_owned());
-        }
-        let frame = tokio::time::timeout(timeout, body.frame()).await;
-        let frame = frame.map_err(|_| TOO_SLOW)?;
-        let Some(frame) = frame.transpose().map_err(|error| log::error_chain(&error))? else {
-            break;
-        };
-        let Ok(piece) = frame.into_data() else { continue };
-        gathered.extend_from_slice(&piece);
-        if gathered.len() as u64 > FRAME_BYTES_MAX {
-            return Err(FrameError::TooLong.to_string());
-        }
-        if let Some((_, pace)) = &mut place {
-            pace.received(piece.len() as u64);
-        } else if gathered.len() > SMALL_BODY_BYTES {
-            let acquired = large_bodies.acquire().await;
-            let acquired = acquired.expect("the semaphore is never closed");
-            place = Some((acquired, Pace::new(Instant::now())));
-        }
-    }
-    Ok(gathered.freeze())
-}
-
 /// Why a received message is not passed to the consensus core.
 #[derive(Debug)]
 enum Undelivered {
@@ -430,87 +377,4 @@ fn text(status: StatusCode, text: String) -> Response<PeerBody> {
 
 fn body(bytes: Bytes) -> PeerBody {
     PeerBody::new(Full::new(bytes).map_err(|never| match never {}))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-    use std::pin::Pin;
-    use std::task::{Context, Poll, ready};
-
-    use hyper::body::Frame;
-    use tokio::time::{Sleep, sleep};
-
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    /// A body that first delivers more than [`SMALL_BODY_BYTES`] at once, and then `each` bytes per second, `rest`
-    /// times.
-    struct Trickle {
-        each: usize,
-        rest: usize,
-        next: Option<Pin<Box<Sleep>>>,
-    }
-
-    impl Body for Trickle {
-        type Data = Bytes;
-        type Error = Infallible;
-
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            cx: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-            let this = &mut *self;
-            let bytes = match &mut this.next {
-                None => SMALL_BODY_BYTES + 1,
-                Some(_) if this.rest == 0 => return Poll::Ready(None),
-                Some(next) => {
-                    ready!(next.as_mut().poll(cx));
-                    this.rest -= 1;
-                    this.each
-                }
-            };
-            this.next = Some(Box::pin(sleep(SECOND)));
-            Poll::Ready(Some(Ok(Frame::data(vec![7; bytes].into()))))
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_slow_large_body_is_refused_and_its_permit_released() {
-        let places = Semaphore::new(1);
-        let read = |each| {
-            let body = Trickle { each, rest: 60, next: None };
-            read_body(body, SECOND * 5, &places)
-        };
-        assert_eq!(read(1).await, Err(TOO_SLOW.to_owned()));
-        assert_eq!(places.available_permits(), 1);
-        let slow = read(4_000).await.map(|body| body.len());
-        assert_eq!(slow, Ok(SMALL_BODY_BYTES + 1 + 60 * 4_000));
-    }
-
-    /// Returns how many seconds it takes to read this many bodies, which all start at the same time and take ten
-    /// seconds each.
-    async fn time_of(count: usize) -> u64 {
-        let places = Arc::new(Semaphore::new(LARGE_BODIES_MAX));
-        let begin = Instant::now();
-        let mut reading = tokio::task::JoinSet::new();
-        for _ in 0..count {
-            let places = Arc::clone(&places);
-            reading.spawn(async move {
-                let body = Trickle { each: 4_000, rest: 10, next: None };
-                read_body(body, SECOND * 5, &places).await.unwrap().len()
-            });
-        }
-        let read = reading.join_all().await;
-        assert!(read.into_iter().all(|bytes| bytes == SMALL_BODY_BYTES + 1 + 10 * 4_000));
-        begin.elapsed().as_secs()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn large_bodies_beyond_the_bound_wait_for_a_permit() {
-        assert_eq!(time_of(LARGE_BODIES_MAX).await, 10);
-        // The first piece of the additional body has already arrived when the body receives its permit.
-        assert_eq!(time_of(LARGE_BODIES_MAX + 1).await, 19);
-    }
 }

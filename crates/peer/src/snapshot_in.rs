@@ -1,6 +1,9 @@
 //! Receives a snapshot over a connection: the message, then the image. [`quorate_core::incoming`] decides which
 //! snapshots are accepted and when consensus receives the message.
 //!
+//! The message is buffered within the bounds of [`crate::body_reader`]. A request whose headers name an unknown sender is
+//! refused before its body is read.
+//!
 //! The image is written to disk in pieces, on threads outside the runtime. During a write, flow control slows down the
 //! sender.
 
@@ -8,22 +11,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use bytes::{Buf, Bytes, BytesMut};
-use http_body_util::BodyExt;
+use bytes::Buf;
 use parking_lot::Mutex;
-use quorate_core::incoming::{Depot, NotForUs, Refused, Snapshot};
+use quorate_core::incoming::{Depot, NotForUs, Refused, Sender, Snapshot};
 use quorate_net::listen::IncomingBody;
 use quorate_raft::{MemberId, Message};
 use quorate_storage::disk::Disk;
+use tokio::sync::Semaphore;
 
-use crate::frame::FrameError;
+use crate::body_reader::{BodyError, BodyReader};
 use crate::local::Local;
-use crate::wire;
+use crate::wire::{self, WireError};
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 
 /// Maximum length of the message that precedes the image. The message contains only the membership.
-const MESSAGE_BYTES_MAX: u64 = 64 << 20;
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// Minimum number of bytes in a piece that is written to disk.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
@@ -71,21 +74,10 @@ impl From<Refused> for ReceiveError {
 /// Why the message at the start of the body is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BrokenOff {
-    #[error("{0}")]
-    Body(#[from] BodyError),
-    #[error("unexpected EOF")]
-    Ended,
     #[error(transparent)]
-    Frame(#[from] FrameError),
-}
-
-/// Why the body ended early.
-#[derive(Debug, thiserror::Error)]
-pub enum BodyError {
-    #[error("{}", log::error_chain(.0))]
-    Http(#[from] quorate_net::listen::BodyError),
-    #[error("read tcp: i/o timeout")]
-    Silent,
+    Body(#[from] BodyError),
+    #[error(transparent)]
+    Wire(#[from] WireError),
 }
 
 /// Why the file could not be stored.
@@ -104,17 +96,24 @@ pub(crate) fn depot(disk: Arc<dyn Disk>, dir: &Path) -> Depot {
     Depot::new(disk, dir, u64::try_from(now.as_nanos()).unwrap_or(0))
 }
 
-/// Receives the body of a snapshot request. `sender` is the member named in the request's headers.
+/// Receives the body of a snapshot request. `sender` is the member named in the request's headers. If it is not a
+/// member, the body is not read.
 pub(crate) async fn receive(
     local: &Local,
     depot: &Mutex<Depot>,
+    large_bodies: &Semaphore,
     sender: Option<MemberId>,
     body: IncomingBody,
 ) -> Result<(), ReceiveError> {
     let started = Instant::now();
     let network = &local.metrics.network;
-    let mut body = Pieces::new(body, local.read_timeout);
-    let message = match read_message(&mut body).await {
+    let known = sender.map_or(Sender::Unknown, |sender| local.known_members.of(sender));
+    let mut body = BodyReader::new(body, local.read_timeout);
+    let message = async {
+        Snapshot::admit_sender(local.id, sender, known).map_err(Refused::from)?;
+        read_message(&mut body, large_bodies).await
+    };
+    let message = match message.await {
         Ok(message) => message,
         Err(error) => {
             network.snapshot_receive_failures.with(&[UNKNOWN_SENDER]).inc();
@@ -122,7 +121,6 @@ pub(crate) async fn receive(
         }
     };
     let from = local.label(message.from, UNKNOWN_SENDER);
-    let known = local.known_members.of(message.from);
     let snapshot = match Snapshot::admit(local.id, sender, known, message) {
         Ok(snapshot) => snapshot,
         Err(refused) => {
@@ -151,7 +149,7 @@ pub(crate) async fn receive(
 async fn take_in(
     local: &Local,
     depot: &Mutex<Depot>,
-    body: Pieces,
+    body: BodyReader,
     snapshot: Snapshot,
     from: &str,
 ) -> Result<(), ReceiveError> {
@@ -192,7 +190,7 @@ const REST_MAX: Duration = Duration::from_millis(50);
 async fn save(
     local: &Local,
     depot: &Mutex<Depot>,
-    mut body: Pieces,
+    mut body: BodyReader,
     snapshot: Snapshot,
 ) -> Result<(u64, Message), ReceiveError> {
     let started = Instant::now();
@@ -232,75 +230,16 @@ async fn save(
     Ok((bytes, message))
 }
 
-async fn read_message(body: &mut Pieces) -> Result<Message, ReceiveError> {
+async fn read_message(
+    body: &mut BodyReader,
+    large_bodies: &Semaphore,
+) -> Result<Message, ReceiveError> {
     let read = async {
-        let mut length = body.exactly(LENGTH_BYTES).await?;
-        let length = length.get_u64();
-        if length > MESSAGE_BYTES_MAX {
-            return Err(FrameError::TooLong.into());
-        }
-        let length = usize::try_from(length).map_err(|_| FrameError::TooLong)?;
-        let message = body.exactly(length).await?;
-        Ok(wire::decode_message(&message).map_err(FrameError::from)?)
+        let length = body.buffer_exactly(LENGTH_BYTES, large_bodies).await?.get_u64();
+        let length = usize::try_from(length).ok().filter(|length| *length <= MESSAGE_BYTES_MAX);
+        let length = length.ok_or(BodyError::TooLong)?;
+        let message = body.buffer_exactly(length, large_bodies).await?;
+        Ok(blocking(move || wire::decode_message(&message)).await?)
     };
     read.await.map_err(ReceiveError::Message)
-}
-
-/// A request body that is being received.
-pub(crate) struct Pieces {
-    body: IncomingBody,
-    /// Received data that is not consumed yet.
-    rest: Bytes,
-    timeout: Duration,
-}
-
-impl Pieces {
-    /// Wraps a body that may pause for up to `timeout`.
-    pub(crate) const fn new(body: IncomingBody, timeout: Duration) -> Self {
-        Self { body, rest: Bytes::new(), timeout }
-    }
-
-    /// Returns the next piece, or `None` at the end.
-    async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
-        if !self.rest.is_empty() {
-            return Ok(Some(std::mem::take(&mut self.rest)));
-        }
-        loop {
-            let frame = tokio::time::timeout(self.timeout, self.body.frame()).await;
-            match frame.map_err(|_| BodyError::Silent)?.transpose()? {
-                None => return Ok(None),
-                Some(frame) => match frame.into_data() {
-                    Ok(piece) if !piece.is_empty() => return Ok(Some(piece)),
-                    _ => {}
-                },
-            }
-        }
-    }
-
-    /// Returns exactly `count` bytes in one piece.
-    async fn exactly(&mut self, count: usize) -> Result<Bytes, BrokenOff> {
-        let mut gathered = BytesMut::new();
-        while gathered.len() < count {
-            let mut piece = self.next().await?.ok_or(BrokenOff::Ended)?;
-            let taken = piece.split_to(piece.len().min(count - gathered.len()));
-            self.rest = piece;
-            if taken.len() == count {
-                return Ok(taken);
-            }
-            gathered.extend_from_slice(&taken);
-        }
-        Ok(gathered.freeze())
-    }
-
-    /// Returns at least `bytes_min` bytes in pieces. Returns fewer at the end of the body, and an empty list after it.
-    pub(crate) async fn gather(&mut self, bytes_min: usize) -> Result<Vec<Bytes>, BodyError> {
-        let (mut pieces, mut bytes) = (Vec::new(), 0);
-        while bytes < bytes_min
-            && let Some(piece) = self.next().await?
-        {
-            bytes += piece.len();
-            pieces.push(piece);
-        }
-        Ok(pieces)
-    }
 }

@@ -396,7 +396,7 @@ pub(crate) mod tests {
         fn messages_round_trip(message in message()) {
             let bytes = encoded(&message);
             prop_assert_eq!(bytes.len(), message_len(&message));
-            prop_assert_eq!(decode_message(&bytes).unwrap(), message.clone());
+            prop_assert_eq!(&decode_message(&bytes).unwrap(), &message);
             let scalars = Message { entries: Vec::new(), snapshot: None, context: Bytes::new(), ..message };
             prop_assert_eq!(decode_scalars(&bytes).unwrap(), scalars);
         }

@@ -1,6 +1,7 @@
 //! Tests for senders and data that a member refuses.
 
 use super::*;
+use crate::body_reader::LARGE_BODIES_MAX;
 use quorate_raft::{LogIndex, Term};
 
 #[test]
@@ -92,6 +93,51 @@ fn a_snapshot_for_another_member_or_from_an_unknown_sender_is_not_stored() {
         "the image of a known member is checked: {answer}"
     );
     assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 0, "no file is left");
+}
+
+/// Starts a snapshot request with a message of a megabyte, of which 100,000 bytes are sent.
+async fn begin_large_snapshot(to: &TestMember, from: MemberId) -> TcpStream {
+    let head = format!(
+        "POST /raft/snapshot HTTP/1.1\r\nHost: x\r\nX-Etcd-Cluster-ID: {CLUSTER:x}\r\n\
+         X-Server-Version: 3.7.1\r\nX-Min-Cluster-Version: 3.0.0\r\nX-Server-From: {from:x}\r\n\
+         Content-Length: 2000000\r\n\r\n"
+    );
+    let mut stream = TcpStream::connect(to.url.strip_prefix("http://").unwrap()).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let message = [&1_000_000_u64.to_be_bytes()[..], &[7; 100_000]].concat();
+    // The server may refuse the request before it has read the message.
+    drop(stream.write_all(&message).await);
+    stream
+}
+
+#[test]
+fn a_snapshot_from_an_unknown_sender_is_refused_before_its_message_arrives() {
+    let (_one, two) = pair();
+    for from in [9, two.id] {
+        let answer = block_on(async {
+            let mut stream = begin_large_snapshot(&two, from).await;
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).await.unwrap();
+            answer
+        });
+        assert_eq!(&answer, b"HTTP/1.1 404");
+    }
+}
+
+#[test]
+fn large_messages_before_snapshots_count_as_large_bodies() {
+    let (_one, two) = pair();
+    let begun = block_on(async {
+        let mut begun = Vec::new();
+        for _ in 0..8 {
+            begun.push(begin_large_snapshot(&two, 1).await);
+        }
+        begun
+    });
+    let large = || two.peers.load().large_bodies;
+    wait_until(|| large() == LARGE_BODIES_MAX);
+    drop(begun);
+    wait_until(|| large() == 0);
 }
 
 #[test]
