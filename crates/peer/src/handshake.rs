@@ -5,6 +5,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, request};
 
+use crate::dialer::Target;
 use quorate_version::ETCD_MIN_CLUSTER_VERSION;
 
 pub(crate) const CLUSTER_ID: HeaderName = HeaderName::from_static("x-etcd-cluster-id");
@@ -13,6 +14,12 @@ const MIN_CLUSTER_VERSION: HeaderName = HeaderName::from_static("x-min-cluster-v
 const SERVER_FROM: HeaderName = HeaderName::from_static("x-server-from");
 const PEER_URLS: HeaderName = HeaderName::from_static("x-peerurls");
 const RAFT_TO: HeaderName = HeaderName::from_static("x-raft-to");
+
+/// Maximum number of URLs that are accepted from a sender.
+const PEER_URLS_MAX: usize = 16;
+
+/// Maximum total length of the URLs that are accepted from a sender. They are stored and logged.
+const PEER_URLS_BYTES_MAX: usize = 4 << 10;
 
 /// Why a member refuses another member's request. The error messages are sent to the other member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -140,11 +147,17 @@ pub(crate) fn sender_id(headers: &HeaderMap) -> Option<u64> {
     headers.get(SERVER_FROM)?.to_str().ok().and_then(parse_id)
 }
 
-/// Returns the sender's id and URLs, if the request contains both.
+/// Returns the sender's id and URLs, if the request contains both, each URL is valid, and neither their number nor their
+/// length exceeds the limits.
 pub(crate) fn sender(headers: &HeaderMap) -> Option<(u64, Vec<String>)> {
     let from = sender_id(headers)?;
-    let urls = headers.get(PEER_URLS)?.to_str().ok().filter(|urls| !urls.is_empty())?;
-    Some((from, urls.split(',').map(str::to_owned).collect()))
+    let urls = headers.get(PEER_URLS)?.to_str().ok()?;
+    if urls.len() > PEER_URLS_BYTES_MAX {
+        return None;
+    }
+    let urls: Vec<String> = urls.split(',').map(str::to_owned).collect();
+    let are_valid = urls.len() <= PEER_URLS_MAX && urls.iter().all(|url| Target::of(url).is_some());
+    are_valid.then_some((from, urls))
 }
 
 /// Parses an id in a header or path.

@@ -300,7 +300,9 @@ fn silent_remotes_are_replaced_by_new_remotes() {
     let one = TestMember::start(1);
     one.peers.set_members(&members(&[&one]));
     let table = &one.peers.table;
-    let urls = ["http://127.0.0.1:9".to_owned()];
+    // The identity check of the remotes does not end during the test.
+    let unanswered = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let urls = [format!("http://{}", unanswered.local_addr().unwrap())];
     let (start, second) = (Instant::now(), Duration::from_secs(1));
     for id in 100..200 {
         table.add_remote(id, &urls, start + second * u32::from(id >= 102));
@@ -324,11 +326,27 @@ fn silent_remotes_are_replaced_by_new_remotes() {
 }
 
 #[test]
+fn senders_with_unusable_urls_do_not_become_remotes() {
+    let one = TestMember::start(1);
+    one.peers.set_members(&members(&[&one]));
+    let many = vec!["http://127.0.0.1:9"; 17].join(",");
+    let long = format!("http://127.0.0.1:9/{}", "x".repeat(4096));
+    for urls in [&many, &long, &",".repeat(10_000), "http://127.0.0.1:9,ftp://x", ""] {
+        let mut headers = GREETING.to_vec();
+        headers.push(("x-peerurls", urls));
+        let asked = one.ask(Method::GET, "/raft/stream/message/2", &headers);
+        assert_eq!((asked.0, one.peers.table.remote_count()), (404, 0), "{urls}");
+    }
+}
+
+#[test]
 fn active_unknown_remotes_do_not_replace_silent_members() {
     let one = TestMember::start(1);
     one.peers.set_members(&members(&[&one]));
     let table = &one.peers.table;
-    let urls = ["http://127.0.0.1:9".to_owned()];
+    // The identity check of the remotes does not end during the test.
+    let unanswered = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let urls = [format!("http://{}", unanswered.local_addr().unwrap())];
     let (start, second) = (Instant::now(), Duration::from_secs(1));
     for id in 100..164 {
         table.add_remote(id, &urls, start);
