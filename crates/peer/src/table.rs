@@ -3,14 +3,16 @@
 //!
 //! # Bound
 //!
-//! The table holds at most [`REMOTES_MAX`] remotes. When the table is full, a new remote replaces the remote that has
-//! been silent longest, provided that the silence has lasted at least [`REMOTE_QUIET_MIN`]. Remotes that are confirmed
-//! as members are replaced only if all remotes are confirmed, because otherwise active unknown senders could replace a
-//! member that is unreachable for a while. If no remote can be replaced, the new sender is not added. Each further
-//! request from that sender is another attempt.
+//! The table holds at most [`REMOTES_MAX`] remotes. When the table is full, a new remote replaces a remote whose identity
+//! check has failed, or else the remote that has been silent longest, provided that the silence has lasted at least
+//! [`REMOTE_QUIET_MIN`]. Remotes that are confirmed as members are replaced only if all remotes are confirmed, because
+//! otherwise active unknown senders could replace a member that is unreachable for a while. If no remote can be
+//! replaced, the new sender is not added, and the identity of an unconfirmed remote is checked. Each further request
+//! from the new sender is another attempt.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
@@ -48,19 +50,46 @@ struct Entries {
 struct Remote {
     peer: Arc<Peer>,
     heard: Mutex<Instant>,
+    /// Whether the last identity check failed.
+    is_refuted: Arc<AtomicBool>,
+}
+
+/// How readily a remote is replaced; the lowest value is replaced first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// The identity check has failed.
+    Refuted,
+    /// The identity was not checked yet.
+    Unchecked,
+    /// The remote is confirmed as a member.
+    Confirmed,
+}
+
+impl Remote {
+    fn standing(&self, id: MemberId, known: &KnownMembers) -> Standing {
+        match known.of(id) {
+            Sender::Member => Standing::Confirmed,
+            Sender::Removed | Sender::Unknown if self.is_refuted.load(Ordering::Relaxed) => {
+                Standing::Refuted
+            }
+            Sender::Removed | Sender::Unknown => Standing::Unchecked,
+        }
+    }
 }
 
 impl Entries {
-    /// Removes and returns a remote that may be replaced, if there is one.
-    fn make_room(&mut self, known: &KnownMembers, now: Instant) -> Option<Remote> {
+    /// Removes and returns the remote that is replaced first. Returns its id if it must not be replaced yet.
+    fn make_room(&mut self, known: &KnownMembers, now: Instant) -> Result<Remote, MemberId> {
         let rank = |(id, remote): (&MemberId, &Remote)| {
-            (known.of(*id) == Sender::Member, *remote.heard.lock(), *id)
+            (remote.standing(*id, known), *remote.heard.lock(), *id)
         };
-        let (_, heard, id) = self.remotes.iter().map(rank).min()?;
-        if now.saturating_duration_since(heard) < REMOTE_QUIET_MIN {
-            return None;
+        let first = self.remotes.iter().map(rank).min();
+        let (standing, heard, id) = first.expect("the table is full of remotes");
+        let is_quiet = now.saturating_duration_since(heard) >= REMOTE_QUIET_MIN;
+        if standing != Standing::Refuted && !is_quiet {
+            return Err(id);
         }
-        self.remotes.remove(&id)
+        self.remotes.remove(&id).ok_or(id)
     }
 
     fn knows(&self, id: MemberId) -> bool {
@@ -114,7 +143,9 @@ impl Table {
             let entries = self.entries.read();
             if let Some(remote) = entries.remotes.get(&id) {
                 // The URLs are updated, because an earlier sender may have used this id without being its owner.
-                remote.peer.contact.urls.update(peer_urls);
+                if remote.peer.contact.urls.update(peer_urls) {
+                    remote.is_refuted.store(false, Ordering::Relaxed);
+                }
                 *remote.heard.lock() = now;
             }
             if entries.knows(id) {
@@ -126,11 +157,18 @@ impl Table {
             return;
         }
         if entries.remotes.len() >= REMOTES_MAX {
-            let Some(given_up) = entries.make_room(&self.local.known_members, now) else { return };
-            given_up.peer.stop();
+            match entries.make_room(&self.local.known_members, now) {
+                Ok(replaced) => replaced.peer.stop(),
+                Err(first) => {
+                    drop(entries);
+                    self.probe_identity(first);
+                    return;
+                }
+            }
         }
         let peer = self.start(id, peer_urls, PeerKind::Remote);
-        entries.remotes.insert(id, Remote { peer, heard: Mutex::new(now) });
+        let remote = Remote { peer, heard: Mutex::new(now), is_refuted: Arc::default() };
+        entries.remotes.insert(id, remote);
     }
 
     /// Returns whether this id belongs to another member and that member was not removed.
@@ -164,8 +202,13 @@ impl Table {
     /// Asks the host at a remote's URL whether the remote is a member that is not in this member's log yet. If so, its
     /// messages are accepted from then on.
     pub(crate) fn probe_identity(&self, id: MemberId) {
-        let remote = self.entries.read().remotes.get(&id).map(|remote| Arc::clone(&remote.peer));
-        let Some(remote) = remote else { return };
+        let remote = self
+            .entries
+            .read()
+            .remotes
+            .get(&id)
+            .map(|remote| (Arc::clone(&remote.peer), Arc::clone(&remote.is_refuted)));
+        let Some((remote, is_refuted)) = remote else { return };
         if !self.local.known_members.may_ask(id, Instant::now()) {
             return;
         }
@@ -181,6 +224,7 @@ impl Table {
                     "remote-peer-url" = url
                 );
             } else {
+                is_refuted.store(true, Ordering::Relaxed);
                 remote.contact.urls.failed(&url);
             }
         });

@@ -326,6 +326,22 @@ fn silent_remotes_are_replaced_by_new_remotes() {
 }
 
 #[test]
+fn remotes_whose_identity_check_failed_are_replaced_at_once() {
+    let one = TestMember::start(1);
+    one.peers.set_members(&members(&[&one]));
+    let table = &one.peers.table;
+    let (urls, now) = (["http://127.0.0.1:9".to_owned()], Instant::now());
+    for id in 100..164 {
+        table.add_remote(id, &urls, now);
+    }
+    wait_until(|| {
+        table.add_remote(200, &urls, now);
+        table.has_remote(200)
+    });
+    assert_eq!(table.remote_count(), 64);
+}
+
+#[test]
 fn senders_with_unusable_urls_do_not_become_remotes() {
     let one = TestMember::start(1);
     one.peers.set_members(&members(&[&one]));
