@@ -14,7 +14,6 @@ use quorate_api::etcdserverpb::{
     LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, TxnRequest, TxnResponse,
 };
 use quorate_core::Defragmented;
-use quorate_net::runtime::blocking;
 use quorate_raft::{LogIndex, Role, Status as RaftStatus};
 use quorate_requests::access::{AccessControl, Credentials};
 use quorate_requests::admission::OwnedPermit;
@@ -253,9 +252,10 @@ impl DataStore for MemberStore {
     fn hash<'a>(&'a self, client: &'a Credentials) -> StoreResult<'a, u32> {
         StoreFuture::pending(async move {
             self.commit_backend(client).await?;
+            let permit = self.administrator.hash_permit().await?;
             let backend = self.reader.backend().clone();
             let started = Instant::now();
-            let hash = blocking(move || backend.read().hash()).await;
+            let hash = permit.compute(move || backend.read().hash()).await;
             let hash = hash.map_err(|fault| self.reader.fault(fault))?;
             self.info.metrics().mvcc.hash.observe(started.elapsed());
             Ok(hash)
@@ -270,10 +270,11 @@ impl DataStore for MemberStore {
         StoreFuture::pending(async move {
             self.administrator.wait_hashed(revision).await;
             self.access_control.check_admin(client)?;
+            let permit = self.administrator.hash_permit().await?;
             let view = self.reader.view();
             let started = Instant::now();
             let current = view.current_revision();
-            let hashed = blocking(move || view.hash_kv(revision)).await;
+            let hashed = permit.compute(move || view.hash_kv(revision)).await;
             let hashed = hashed.map_err(|error| self.reader.read_error(error))?;
             self.info.metrics().mvcc.hash_revision.observe(started.elapsed());
             Ok((current, hashed))

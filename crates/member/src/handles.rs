@@ -22,6 +22,7 @@ use quorate_state::backend::Backend;
 use quorate_telemetry::metrics::Metrics;
 
 use crate::requests::administrator::Administrator;
+use crate::requests::hash_permits::HashPermits;
 use crate::requests::member_info::MemberInfo;
 use crate::requests::proposer::Proposer;
 use crate::requests::reader::Reader;
@@ -127,6 +128,7 @@ impl Handles {
             defragmentation_count: Mutex::new(0),
             serving: tokio::sync::watch::Sender::new(true),
             compactions: parts.compactions.clone(),
+            hashes: HashPermits::default(),
         };
         Self {
             info,

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use crate::{JSON, PeerService, read_body};
 use quorate_http_pages::reply::{self, Reply};
 use quorate_member::membership::peer_text;
-use quorate_net::runtime::blocking;
 use quorate_peer::image::CLUSTER_HEADER;
 use quorate_requests::RequestError;
 use quorate_requests::access::{Credentials, Remembered};
@@ -76,10 +75,16 @@ impl PeerService {
         };
         let revision = request.revision.unwrap_or_default();
         self.administrator.wait_hashed(revision).await;
+        let permit = match self.administrator.hash_permit().await {
+            Ok(permit) => permit,
+            Err(error) => {
+                return reply::error(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string());
+            }
+        };
         let view = self.reader.view();
         let current = view.current_revision();
-        let hashed =
-            blocking(move || view.hash_kv_to_compare(revision, request.compact_revision)).await;
+        let compute = move || view.hash_kv_to_compare(revision, request.compact_revision);
+        let hashed = permit.compute(compute).await;
         match hashed {
             Ok(hash) => self.named(reply::typed(JSON, hash_json(current, &hash))),
             Err(MvccError::Refusal(refusal)) => {

@@ -10,6 +10,7 @@ use quorate_raft::{NONE, Status};
 use quorate_state::units::MemberId;
 use tokio::sync::{oneshot, watch};
 
+use crate::requests::hash_permits::{HashPermit, HashPermits};
 use crate::requests::member_info::MemberInfo;
 use crate::threads::accepted_compactions::AcceptedCompactions;
 use crate::threads::channels::{ApplierHandle, Done, DriverHandle, Input, Job, Order, ProcessedBy};
@@ -42,6 +43,7 @@ pub struct Administrator {
     /// Publishes whether the health service reports this member as serving.
     pub(crate) serving: watch::Sender<bool>,
     pub(crate) compactions: AcceptedCompactions,
+    pub(crate) hashes: HashPermits,
 }
 
 impl Administrator {
@@ -190,6 +192,11 @@ impl Administrator {
             // running.
             _ = tokio::time::timeout(self.info.limits().request_timeout, hashed).await;
         }
+    }
+
+    /// Waits for a permit to compute a hash, but at most for the request timeout.
+    pub async fn hash_permit(&self) -> Result<HashPermit, RequestError> {
+        self.hashes.take(self.info.limits().request_timeout).await
     }
 
     /// Updates the version of the backend file to the cluster version, in case the update failed when the cluster
