@@ -82,34 +82,26 @@ impl IncomingDatabase {
     /// Syncs the complete file and renames it to `<index>.snap.db`, where `index` is the snapshot's index. Returns the
     /// new path.
     ///
-    /// An existing file with that name is kept, because it contains the same snapshot and may be in use. If the file
-    /// cannot be synced or renamed, it is removed.
+    /// An existing file with that name is replaced, because consensus may have ignored the message that it was received
+    /// with. If the file cannot be synced or renamed, it is removed.
     pub fn finish(self, index: u64) -> Result<PathBuf, SnapError> {
         assert!(
             self.unsynced_bytes <= self.bytes,
             "the unsynced bytes are a part of the received bytes: otherwise bytes would be counted twice"
         );
         let target = database_path(&self.dir, index);
-        match self.publish(&target) {
-            Ok(true) => {}
-            Ok(false) => self.discard()?,
-            Err(error) => {
-                drop(self.discard());
-                return Err(error);
-            }
+        if let Err(error) = self.publish(&target) {
+            drop(self.discard());
+            return Err(error);
         }
         self.disk.sync_dir(&self.dir).map_err(SnapError::io("sync", &self.dir))?;
         Ok(target)
     }
 
-    /// Renames the file to `target`, unless a file with that name exists.
-    fn publish(&self, target: &Path) -> Result<bool, SnapError> {
+    /// Renames the file to `target`.
+    fn publish(&self, target: &Path) -> Result<(), SnapError> {
         self.file.sync_all().map_err(SnapError::io("sync", &self.path))?;
-        let present = self.disk.metadata(target).map_err(SnapError::io("inspect", target))?;
-        if present.is_none() {
-            self.disk.rename(&self.path, target).map_err(SnapError::io("rename", &self.path))?;
-        }
-        Ok(present.is_none())
+        self.disk.rename(&self.path, target).map_err(SnapError::io("rename", &self.path))
     }
 
     /// Removes the file.

@@ -164,7 +164,7 @@ fn missing_backends_are_errors_and_only_older_or_incomplete_files_are_removed() 
     let mut again = IncomingDatabase::create(Arc::new(RealDisk), dir, 1).unwrap();
     again.write(b"new").unwrap();
     again.finish(7).unwrap();
-    assert_eq!(fs::read(database_path(dir, 7)).unwrap(), b"old");
+    assert_eq!(fs::read(database_path(dir, 7)).unwrap(), b"new", "the newest file is kept");
     let removed = release_databases(&RealDisk, dir, 7).unwrap();
     assert_eq!(removed, [database_path(dir, 5), database_path(dir, 6)]);
     for name in ["tmp1", "db.tmp.99", "db"] {
