@@ -19,6 +19,7 @@
 //!   rest of the list.
 //! * At most [`INCOMING_MAX`] images are received concurrently, and at most one from each sender. A newer image of a
 //!   sender replaces the earlier image, so an abandoned transfer does not delay the next attempt.
+//! * An image is at most as long as its first page states, so a stream of other bytes does not fill the disk.
 //! * A refused snapshot leaves no file behind. If the file cannot be removed immediately, it is removed when the member
 //!   restarts.
 //!
@@ -33,7 +34,8 @@ use std::sync::{Arc, Weak};
 
 use quorate_raft::{ConfState, LogIndex, MemberId, Message, MessageKind, SnapshotMetadata, Term};
 use quorate_state::apply::{ReceivedFault, SnapshotPosition, snapshot_position};
-use quorate_state::backend::open_image;
+use quorate_state::backend::{Fault, open_image};
+use quorate_storage::bolt::{IMAGE_HEAD_BYTES, image_bytes};
 use quorate_storage::disk::Disk;
 use quorate_storage::snap::{IncomingDatabase, SnapError};
 
@@ -94,6 +96,8 @@ pub enum Refused {
     Replaced,
     #[error(transparent)]
     Storage(#[from] SnapError),
+    #[error("the image is longer than the {bytes_max} bytes that its first page states")]
+    TooLong { bytes_max: u64 },
     #[error("the image is invalid: {0}")]
     Image(#[from] ReceivedFault),
     #[error(
@@ -242,7 +246,7 @@ impl Reserved {
     pub fn create(self) -> Result<Arriving, Refused> {
         let Self { snapshot, disk, dir, number, permit } = self;
         let file = IncomingDatabase::create(Arc::clone(&disk), &dir, number)?;
-        Ok(Arriving { snapshot, disk, file, permit })
+        Ok(Arriving { snapshot, disk, file, permit, head: Vec::new(), bytes_max: None })
     }
 }
 
@@ -253,13 +257,36 @@ pub struct Arriving {
     disk: Arc<dyn Disk>,
     file: IncomingDatabase,
     permit: Permit,
+    /// The first bytes of the image, until they are complete.
+    head: Vec<u8>,
+    /// The length of the image according to its first bytes.
+    bytes_max: Option<u64>,
 }
 
 impl Arriving {
-    /// Appends a chunk of the image, unless the image was replaced.
+    /// Appends a chunk of the image, unless the image was replaced, is not a backend file, or is longer than it states.
     pub fn write(&mut self, piece: &[u8]) -> Result<(), Refused> {
         self.permit.check()?;
+        self.check_length(piece)?;
         Ok(self.file.write(piece)?)
+    }
+
+    fn check_length(&mut self, piece: &[u8]) -> Result<(), Refused> {
+        if self.bytes_max.is_none() {
+            let missing = IMAGE_HEAD_BYTES - self.head.len();
+            self.head.extend_from_slice(&piece[..missing.min(piece.len())]);
+            if self.head.len() < IMAGE_HEAD_BYTES {
+                return Ok(());
+            }
+            let stated = image_bytes(self.file.path(), &self.head).map_err(Fault::from);
+            self.bytes_max = Some(stated.map_err(ReceivedFault::from)?);
+        }
+        match self.bytes_max {
+            Some(bytes_max) if self.bytes() + piece.len() as u64 > bytes_max => {
+                Err(Refused::TooLong { bytes_max })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Returns the number of bytes received so far.
@@ -271,7 +298,7 @@ impl Arriving {
     /// Checks the complete image, syncs its file, renames the file to `<index>.snap.db`, and returns the message for
     /// consensus.
     pub fn finish(self) -> Result<Message, Refused> {
-        let Self { snapshot: Snapshot { mut message, named }, disk, file, permit } = self;
+        let Self { snapshot: Snapshot { mut message, named }, disk, file, permit, .. } = self;
         let sent = message.snapshot.as_mut().ok_or(Refused::Unfit("it is missing"))?;
         let checked = permit.check().and_then(|()| position_of(&disk, &file, named, &sent.data));
         match checked {

@@ -64,6 +64,7 @@ impl From<Refused> for ReceiveError {
             }
             Refused::TooMany
             | Refused::Replaced
+            | Refused::TooLong { .. }
             | Refused::Storage(_)
             | Refused::Image(_)
             | Refused::Members { .. } => Self::Save(SaveError::Refused(refused)),

@@ -67,6 +67,7 @@ pub use commit::CommitStats;
 pub use cursor::{Cursor, Entry};
 pub use db::{Db, Stats};
 pub use error::{BoltError, Result};
+pub use meta::{IMAGE_HEAD_BYTES, image_bytes};
 pub use pages::{PageFacts, PageUse};
 pub use read::ReadTx;
 pub use reclaim::Reclaimed;

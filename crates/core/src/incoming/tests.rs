@@ -1,5 +1,6 @@
 //! Tests which senders' messages and snapshots are accepted, and how many images are received concurrently.
 
+use quorate_storage::bolt::{Db, Options};
 use quorate_storage::disk::RealDisk;
 
 use super::*;
@@ -103,6 +104,30 @@ fn a_newer_image_replaces_an_earlier_image_of_the_same_sender() {
     newest.write(b"more").unwrap();
     of_other.write(b"more").unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn an_image_is_refused_as_soon_as_it_is_not_a_backend_file_or_longer_than_stated() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let mut depot = Depot::new(Arc::clone(&disk), folder.path(), 1);
+    let mut zeros = begin(&mut depot, 2).unwrap();
+    assert!(matches!(zeros.write(&[0; 4096]), Err(Refused::Image(_))));
+    zeros.discard().unwrap();
+
+    let db = Db::open(&disk, &folder.path().join("other"), Options::default()).unwrap();
+    let image = db.read();
+    let mut bytes = vec![0; usize::try_from(image.image_len()).unwrap()];
+    assert_eq!(image.read_image_at(0, &mut bytes).unwrap(), bytes.len());
+    let mut arriving = begin(&mut depot, 2).unwrap();
+    for piece in bytes.chunks(70) {
+        arriving.write(piece).unwrap();
+    }
+    let longer = arriving.write(&[0]);
+    assert!(
+        matches!(longer, Err(Refused::TooLong { bytes_max }) if bytes_max == image.image_len())
+    );
+    arriving.discard().unwrap();
 }
 
 fn begin(depot: &mut Depot, from: MemberId) -> Result<Arriving, Refused> {

@@ -135,7 +135,8 @@ impl World {
             }
             Err(why) => {
                 self.log(|| format!("h{} failed to receive a snapshot: {why}", transfer.to.0));
-                let is_invalid = matches!(why, BrokenOff::Refused(Refused::Image(_)));
+                let is_invalid =
+                    matches!(why, BrokenOff::Refused(Refused::Image(_) | Refused::TooLong { .. }));
                 let is_expected = self.hosts[transfer.from.0].names_other_index
                     || self.hosts[transfer.to.0].disk.has_faults_hit();
                 if is_invalid && !is_expected {

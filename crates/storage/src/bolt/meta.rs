@@ -94,6 +94,21 @@ pub(super) fn is_page_size(bytes: usize) -> bool {
     bytes.is_power_of_two() && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&bytes)
 }
 
+/// Minimum number of bytes from which [`image_bytes`] determines the length of an image.
+pub const IMAGE_HEAD_BYTES: usize = META_END;
+
+/// Returns the length of a streamed image that begins with `head`. An image begins with a valid meta page, and ends at
+/// the high-water mark, whether Quorate or bbolt has written it.
+pub fn image_bytes(path: &Path, head: &[u8]) -> Result<u64> {
+    let meta = Meta::parse(head).filter(|meta| is_page_size(meta.page_bytes as usize));
+    let meta = meta.ok_or_else(|| BoltError::NotABackend {
+        path: Arc::from(path),
+        second_meta: 0,
+        reason: "magic, version, page size or checksum of the first meta page is wrong",
+    })?;
+    Ok(meta.image_bytes())
+}
+
 /// Reads both meta pages. Returns the current meta page and its page number.
 pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<(Meta, PageId)> {
     let invalid = |second_meta: usize, reason| BoltError::NotABackend {
