@@ -1,8 +1,9 @@
 //! Listeners: accept connections, detect their protocol, and serve HTTP/1 and gRPC on one port.
 //!
 //! The first bytes of a connection select the service: the HTTP/2 preface selects gRPC (`http2`), and anything else
-//! selects the HTTP endpoints. Over TLS, an HTTP/2 connection carries requests to both services (`mixed`). Accepted
-//! connections are distributed over the connection runtimes.
+//! selects the HTTP endpoints. Over TLS, an HTTP/2 connection carries requests to both services (`mixed`); a listener
+//! without gRPC serves HTTP/2 only if it was negotiated. Accepted connections are distributed over the connection
+//! runtimes.
 //!
 //! # Bound
 //!
@@ -394,7 +395,7 @@ async fn serve_secured<G: Http2Service, H: Http1Service>(
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
         _ = limits.permits.close_requested(Activity::default) => return Ok(()),
     };
-    let Some(Accepted { stream, client, .. }) = accepted else { return Ok(()) };
+    let Some(Accepted { stream, is_http2, client }) = accepted else { return Ok(()) };
     let (grpc, http) = (services.grpc, services.http);
     if grpc.is_some() && http.is_some() {
         // On such a listener, etcd serves gRPC through Go's HTTP server, which has no rules about pings.
@@ -402,9 +403,16 @@ async fn serve_secured<G: Http2Service, H: Http1Service>(
     }
     let http = http.map(|inner| WithConnection { inner, client: client.clone(), is_marked: true });
     let grpc = grpc.map(|inner| WithConnection { inner, client, is_marked: false });
-    let mixed = Mixed { grpc, http: http.clone(), requests: Requests::default(), ends };
+    // A listener for HTTP alone serves HTTP/2 only if it was negotiated. The limits of the peer port apply to each
+    // connection, so HTTP/2 would multiply them by the number of streams.
+    let mixed = (grpc.is_some() || is_http2).then(|| Mixed {
+        grpc,
+        http: http.clone(),
+        requests: Requests::default(),
+        ends,
+    });
     let stream: OtherStream = Box::new(stream);
-    let services = Services { grpc: Some(mixed), http };
+    let services = Services { grpc: mixed, http };
     serve_connection(stream, (services, ends), limits, stop).await
 }
 

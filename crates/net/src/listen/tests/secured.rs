@@ -73,6 +73,12 @@ struct Serving {
     _runtimes: Arc<Runtimes>,
 }
 
+const GRPC_ALONE: Services<Naming, Naming> =
+    Services { grpc: Some(Naming::shared("grpc")), http: None };
+const HTTP_ALONE: Services<Naming, Naming> =
+    Services { grpc: None, http: Some(Naming::shared("http")) };
+const BOTH: Services<Naming, Naming> = Services { grpc: GRPC_ALONE.grpc, http: HTTP_ALONE.http };
+
 enum How {
     Plain,
     Tls,
@@ -80,7 +86,7 @@ enum How {
 }
 
 impl Serving {
-    fn start(how: &How, is_file: bool, has_http: bool) -> Self {
+    fn start(how: &How, is_file: bool, services: Services<Naming, Naming>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let pair = find_or_make(&dir.path().join("own"), &["127.0.0.1", "localhost"], 1).unwrap();
         let acceptor = Acceptor::new(AcceptorSettings {
@@ -111,8 +117,6 @@ impl Serving {
             Arc::new(Runtimes::start(threads, |_| std::future::pending::<()>()).unwrap());
         let (stopper, stop) = watch::channel(false);
         let (alive, _) = mpsc::channel(1);
-        let http = has_http.then_some(Naming::shared("http"));
-        let services = Services { grpc: Some(Naming::shared("grpc")), http };
         listener.spawn(&runtimes, services, &limits(10), &stop, &alive);
         Self { place, cert: pair.cert, dir, _stop: stopper, _runtimes: runtimes }
     }
@@ -129,9 +133,18 @@ impl Serving {
         .unwrap()
     }
 
-    /// Sends a request over a new connection.
+    /// Sends a request over a new connection. Over TLS, HTTP/2 is negotiated.
     async fn ask(&self, is_secured: bool, http2: bool, kind: &str) -> Result<String, String> {
-        let tls = is_secured.then(|| self.connector(http2));
+        self.ask_over(is_secured.then(|| self.connector(http2)), http2, kind).await
+    }
+
+    /// Sends a request over a new connection, with or without TLS.
+    async fn ask_over(
+        &self,
+        tls: Option<Connector>,
+        http2: bool,
+        kind: &str,
+    ) -> Result<String, String> {
         let mut connector = ChannelConnector::new(self.place.clone(), tls);
         let io = connector.call("http://localhost".parse().unwrap()).await;
         let io = io.map_err(|error| error.to_string())?;
@@ -161,7 +174,7 @@ impl Serving {
 #[tokio::test]
 async fn over_tls_the_content_type_selects_grpc_or_http() {
     for is_file in [false, true] {
-        let serving = Serving::start(&How::Tls, is_file, true);
+        let serving = Serving::start(&How::Tls, is_file, BOTH);
         for (http2, kind, expected) in [
             (true, "application/grpc+proto", "grpc false None"),
             (true, "application/json", "http true None"),
@@ -172,15 +185,28 @@ async fn over_tls_the_content_type_selects_grpc_or_http() {
         }
         assert!(serving.ask(false, false, "").await.is_err(), "plaintext was not refused");
     }
-    let serving = Serving::start(&How::Tls, false, false);
+    let serving = Serving::start(&How::Tls, false, GRPC_ALONE);
     let alone = serving.ask(true, true, "application/json").await;
     assert_eq!(alone.as_deref(), Ok("grpc false None"), "gRPC is the only service");
 }
 
 #[tokio::test]
+async fn a_tls_listener_without_grpc_serves_http2_only_if_it_was_negotiated() {
+    let serving = Serving::start(&How::Tls, false, HTTP_ALONE);
+    for (is_negotiated, http2, is_served) in
+        [(true, true, true), (false, true, false), (false, false, true)]
+    {
+        let tls = Some(serving.connector(is_negotiated));
+        let answer = serving.ask_over(tls, http2, "application/json").await;
+        let expected = is_served.then_some("http true None");
+        assert_eq!(answer.as_deref().ok(), expected, "{is_negotiated} {http2}: {answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn one_address_can_serve_plaintext_and_tls() {
     for is_file in [false, true] {
-        let serving = Serving::start(&How::Both, is_file, true);
+        let serving = Serving::start(&How::Both, is_file, BOTH);
         for http2 in [false, true] {
             let grpc = "application/grpc";
             let expected = |text: &'static str| if http2 { "grpc false None" } else { text };
@@ -194,7 +220,7 @@ async fn one_address_can_serve_plaintext_and_tls() {
 
 #[tokio::test]
 async fn a_socket_file_is_created_and_removed_with_its_listener() {
-    let serving = Serving::start(&How::Plain, true, true);
+    let serving = Serving::start(&How::Plain, true, BOTH);
     assert_eq!(serving.ask(false, false, "").await.as_deref(), Ok("http false None"));
     let path = serving.dir.path().join("another");
     let first = Listener::bind_file(&path).unwrap();
