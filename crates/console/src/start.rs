@@ -8,8 +8,8 @@ use std::time::Duration;
 use quorate_cli::flags::{Flag, Kind, Matches};
 use quorate_client::failure::Failure;
 use quorate_net::listen::{
-    AddressLimit, ConnectionLimits, ConnectionPermits, ConnectionTimeouts, Listener, Reuse,
-    Security, Services,
+    AddressLimit, ConnectionKind, ConnectionLimits, ConnectionPermits, ConnectionTimeouts,
+    Listener, Reuse, Security, Services,
 };
 use quorate_net::runtime::{Runtimes, Threads};
 use quorate_tls::{
@@ -204,7 +204,7 @@ pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, Sta
     let limits = ConnectionLimits {
         max_concurrent_streams: None,
         timeouts: ConnectionTimeouts::FOR_CLIENTS,
-        permits: Arc::new(ConnectionPermits::new(CONNECTIONS_MAX)),
+        permits: Arc::new(ConnectionPermits::new(ConnectionKind::Client, CONNECTIONS_MAX)),
         per_address: Some(Arc::new(AddressLimit::new(ADDRESS_CONNECTIONS_MAX, Arc::default()))),
         keepalive: None,
         ping_floor: Some(Duration::from_secs(5)),

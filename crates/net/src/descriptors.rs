@@ -22,7 +22,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::listen::ConnectionPermits;
+use crate::listen::{ConnectionKind, ConnectionPermits};
 use crate::runtime::blocking;
 use quorate_telemetry::log;
 
@@ -174,9 +174,12 @@ pub fn divide(runtimes: usize) -> Result<Budget, TooFew> {
             "peer-connections-max" = plan.peers
         );
     }
-    let permits = |count| Arc::new(ConnectionPermits::new(count));
-    let Plan { clients, peers, metrics } = plan;
-    Ok(Budget { clients: permits(clients), peers: permits(peers), metrics: permits(metrics) })
+    let permits = |kind, count| Arc::new(ConnectionPermits::new(kind, count));
+    Ok(Budget {
+        clients: permits(ConnectionKind::Client, plan.clients),
+        peers: permits(ConnectionKind::Peer, plan.peers),
+        metrics: permits(ConnectionKind::Metrics, plan.metrics),
+    })
 }
 
 #[cfg(test)]

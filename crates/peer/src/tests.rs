@@ -43,8 +43,8 @@ use crate::backlog::WAITING_BYTES_MAX;
 use crate::call::Call;
 use crate::dialer::Dialer;
 use quorate_net::listen::{
-    Activity, ConnectionLimits, ConnectionPermits, ConnectionTimeouts, Ends, Http2Service,
-    Listener, Reuse, Services,
+    Activity, ConnectionKind, ConnectionLimits, ConnectionPermits, ConnectionTimeouts, Ends,
+    Http2Service, Listener, Reuse, Services,
 };
 use quorate_net::runtime::{Runtimes, Threads};
 use quorate_telemetry::metrics::Metrics;
@@ -197,7 +197,7 @@ impl TestMember {
         let limits = ConnectionLimits {
             max_concurrent_streams: None,
             timeouts: ConnectionTimeouts::FOR_CLIENTS,
-            permits: Arc::new(ConnectionPermits::new(100)),
+            permits: Arc::new(ConnectionPermits::new(ConnectionKind::Peer, 100)),
             per_address: None,
             keepalive: None,
             ping_floor: Some(Duration::ZERO),

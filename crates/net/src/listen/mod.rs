@@ -7,8 +7,8 @@
 //!
 //! # Bound
 //!
-//! * The number of connections is limited by their budget (`descriptors`). Further connections wait, and idle
-//!   connections are asked to close ([`ConnectionPermits`]). [`AddressLimit`], if configured, limits the connections
+//! * The number of connections is limited by their budget (`descriptors`). Further connections wait, and connections
+//!   that are not needed are asked to close ([`ConnectionPermits`]). [`AddressLimit`], if configured, limits the connections
 //!   from one address.
 //! * The streams of a connection are limited to [`STREAMS_HELD_MAX`] if the flags set no limit.
 //! * The data waiting to be sent on an HTTP/2 connection is limited (`http2`). Received data that no service has
@@ -64,7 +64,7 @@ use self::incoming_body::FromLibrary;
 pub use self::incoming_body::{BodyError, IncomingBody};
 pub use self::mixed::Encrypted;
 use self::mixed::{Mixed, WithConnection};
-pub use self::permits::{Activity, ConnectionPermits, ConnectionPermitsLoad};
+pub use self::permits::{Activity, ConnectionKind, ConnectionPermits, ConnectionPermitsLoad};
 pub use self::read_limit::{Pace, ReadLimit, ReadPolicy};
 use self::requests::Requests;
 use self::socket::{Arrived, OtherStream, Socket, Source, Stream, Wire};
@@ -239,9 +239,12 @@ impl<G, H> Connections<G, H> {
         }
         if full_logged_at.is_none_or(|logged_at| logged_at.elapsed() >= FULL_LOG_INTERVAL) {
             *full_logged_at = Some(Instant::now());
+            let (kind, count) = self.limits.permits.limit();
             log::warn!(
                 "the connection limit is reached; new connections wait, and idle ones are asked to close; \
-                 raise the file descriptor limit, or use fewer client connections"
+                 use fewer connections, or raise the file descriptor limit if it is low",
+                "connections" = kind.name(),
+                "limit" = count
             );
         }
         self.limits.permits.take().await

@@ -1,10 +1,14 @@
-//! Permits for connections, and the selection of idle connections to close when no permit is left.
+//! Permits for connections, and the selection of connections to close when no permit is left.
 //!
 //! Most connections are usually idle and may stay open. When a new connection waits for a permit, idle connections are
 //! asked to close. gRPC clients reconnect when they need to. A connection is idle if it has no request in progress and
-//! its activity has not changed since a check at least [`CLOSE_REQUEST_INTERVAL`] ago. The least recently checked
-//! connection is checked first. No further connection is asked to close if at least as many connections are already
-//! closing as new connections are waiting. A connection that does not close in time no longer counts as closing.
+//! its activity has not changed for [`CLOSE_REQUEST_INTERVAL`], since it was opened or checked. The least recently
+//! checked connection is checked first. No further connection is asked to close if at least as many connections are
+//! already closing as new connections are waiting. A connection that does not close in time no longer counts as closing.
+//!
+//! Probes and scrapers need no connection after a response. On a metrics listener, a connection is therefore also asked
+//! to close after a response if its client keeps sending requests. Otherwise, a few such clients would exclude the
+//! probes of an orchestrator, which would then restart the server.
 //!
 //! # Bound
 //!
@@ -30,9 +34,40 @@ const CHECKED_MAX: usize = 64;
 /// Maximum number of connections with large receive windows.
 const LARGE_WINDOWS_MAX: usize = WINDOW_BYTES_MAX / CONNECTION_WINDOW_BYTES as usize;
 
+/// The kind of connections that share a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionKind {
+    /// Connections of clients.
+    Client,
+    /// Connections of other members.
+    Peer,
+    /// Connections of probes and scrapers to metrics listeners.
+    Metrics,
+}
+
+impl ConnectionKind {
+    /// Returns the name of the kind in the log.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Peer => "peer",
+            Self::Metrics => "metrics",
+        }
+    }
+
+    /// Returns whether a connection may be asked to close although its client keeps sending requests.
+    const fn closes_after_responses(self) -> bool {
+        match self {
+            Self::Client | Self::Peer => false,
+            Self::Metrics => true,
+        }
+    }
+}
+
 /// The permits for one budget of connections.
 #[derive(Debug)]
 pub struct ConnectionPermits {
+    kind: ConnectionKind,
     free: Arc<Semaphore>,
     count: usize,
     windows: Arc<Semaphore>,
@@ -69,20 +104,21 @@ pub struct ConnectionPermitsLoad {
     pub large_windows: usize,
     /// Number of connections that had to wait.
     pub waited: u64,
-    /// Number of idle connections that were asked to close.
+    /// Number of connections that were asked to close.
     pub closed_idle: u64,
 }
 
 impl ConnectionPermits {
     /// Creates `count` permits.
-    pub fn new(count: u64) -> Self {
-        Self::with_windows(count, LARGE_WINDOWS_MAX)
+    pub fn new(kind: ConnectionKind, count: u64) -> Self {
+        Self::with_windows(kind, count, LARGE_WINDOWS_MAX)
     }
 
     /// Creates `count` connection permits and `window_count` permits for large receive windows.
-    pub(super) fn with_windows(count: u64, window_count: usize) -> Self {
+    pub(super) fn with_windows(kind: ConnectionKind, count: u64, window_count: usize) -> Self {
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         Self {
+            kind,
             free: Arc::new(Semaphore::new(count)),
             count,
             windows: Arc::new(Semaphore::new(window_count)),
@@ -95,6 +131,11 @@ impl ConnectionPermits {
             waited: AtomicU64::new(0),
             closed_idle: AtomicU64::new(0),
         }
+    }
+
+    /// Returns the kind of the connections, and their maximum number.
+    pub(super) const fn limit(&self) -> (ConnectionKind, usize) {
+        (self.kind, self.count)
     }
 
     /// Returns the use of the permits.
@@ -123,7 +164,7 @@ impl ConnectionPermits {
         !self.small_windows_logged.swap(true, Ordering::Relaxed)
     }
 
-    /// Waits for a permit. In the meantime, idle connections are asked to close.
+    /// Waits for a permit. In the meantime, other connections are asked to close.
     pub(super) async fn take(&self) -> OwnedSemaphorePermit {
         self.waited.fetch_add(1, Ordering::Relaxed);
         let _waiting = Counted::new(&self.waiting);
@@ -148,21 +189,22 @@ impl ConnectionPermits {
         }
     }
 
-    /// Waits until the connection is idle and its permit is needed. The caller holds the returned value until the
-    /// connection is closed or has failed to close in time.
+    /// Waits until the connection's permit is needed and the connection may be asked to close. The caller then lets the
+    /// current request finish. It holds the returned value until the connection is closed or has failed to close in time.
     pub(super) async fn close_requested(&self, activity: impl Fn() -> Activity) -> Closing<'_> {
-        let mut last_change: Option<(Instant, Activity)> = None;
+        let (mut since, mut known) = (Instant::now(), activity());
         loop {
             self.check_requested.notified().await;
             let (now, seen) = (Instant::now(), activity());
-            match last_change {
-                Some((since, known)) if known == seen => {
-                    if seen.under_way == 0 && now.duration_since(since) >= CLOSE_REQUEST_INTERVAL {
-                        self.closed_idle.fetch_add(1, Ordering::Relaxed);
-                        return Closing { _counted: Counted::new(&self.closing) };
-                    }
-                }
-                Some(_) | None => last_change = Some((now, seen)),
+            let is_unchanged = seen == known && now.duration_since(since) >= CLOSE_REQUEST_INTERVAL;
+            let is_idle = seen.under_way == 0 && is_unchanged;
+            let has_had_response = seen.begun > seen.under_way;
+            if is_idle || (has_had_response && self.kind.closes_after_responses()) {
+                self.closed_idle.fetch_add(1, Ordering::Relaxed);
+                return Closing { _counted: Counted::new(&self.closing) };
+            }
+            if seen != known {
+                (since, known) = (now, seen);
             }
             self.check_next();
         }
@@ -198,7 +240,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_idle_connections_are_asked_to_close() {
-        let permits = Arc::new(ConnectionPermits::new(2));
+        let permits = Arc::new(ConnectionPermits::new(ConnectionKind::Client, 2));
         let (first, second) = (permits.try_take().unwrap(), permits.try_take().unwrap());
         assert!(permits.try_take().is_none());
         let count = AtomicU64::new(0);
@@ -228,8 +270,55 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_was_just_checked_is_not_idle() {
-        let permits = ConnectionPermits::new(1);
+    async fn a_metrics_connection_is_asked_to_close_after_a_response_even_if_it_is_active() {
+        let permits = ConnectionPermits::new(ConnectionKind::Metrics, 2);
+        let (_first, second) = (permits.try_take().unwrap(), permits.try_take().unwrap());
+        let waits_for_its_first_response =
+            || Activity { begun: 1, under_way: 1, ..Activity::default() };
+        let count = AtomicU64::new(2);
+        let keeps_asking = || {
+            let begun = count.fetch_add(1, Ordering::Relaxed);
+            Activity { begun, under_way: 1, ..Activity::default() }
+        };
+        let started = Instant::now();
+        let active = async {
+            let _closing = permits.close_requested(keeps_asking).await;
+            drop(second);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            // Polls the connections in the order in which they are to be checked.
+            biased;
+            _ = permits.close_requested(waits_for_its_first_response) => {
+                panic!("a connection without a response was asked to close")
+            }
+            () = active => {}
+            _ = permits.take() => {}
+            () = tokio::time::sleep(CLOSE_REQUEST_INTERVAL * 60) => panic!("no connection closed"),
+        }
+        assert_eq!((started.elapsed(), permits.load().closed_idle), (Duration::ZERO, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_has_been_silent_since_it_was_opened_is_idle_at_the_first_check() {
+        let permits = ConnectionPermits::new(ConnectionKind::Client, 1);
+        let only = permits.try_take().unwrap();
+        let silent = async {
+            let _closing = permits.close_requested(Activity::default).await;
+            drop(only);
+        };
+        let next = async {
+            tokio::time::advance(CLOSE_REQUEST_INTERVAL).await;
+            let started = Instant::now();
+            drop(permits.take().await);
+            assert_eq!(started.elapsed(), Duration::ZERO);
+        };
+        tokio::join!(silent, next);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_was_just_opened_is_not_idle() {
+        let permits = ConnectionPermits::new(ConnectionKind::Client, 1);
         let only = permits.try_take().unwrap();
         let started = Instant::now();
         let closing = async {
@@ -242,7 +331,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_connection_is_asked_to_close_if_the_first_one_does_not_close_in_time() {
-        let permits = ConnectionPermits::new(2);
+        let permits = ConnectionPermits::new(ConnectionKind::Client, 2);
         let (_first, second) = (permits.try_take().unwrap(), permits.try_take().unwrap());
         let busy = async {
             let closing = permits.close_requested(Activity::default).await;
@@ -268,7 +357,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_other_connection_is_asked_to_close_while_one_is_closing() {
-        let permits = ConnectionPermits::new(2);
+        let permits = ConnectionPermits::new(ConnectionKind::Client, 2);
         let (first, _second) = (permits.try_take().unwrap(), permits.try_take().unwrap());
         let slow = async {
             let _closing = permits.close_requested(Activity::default).await;

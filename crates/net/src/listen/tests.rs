@@ -72,7 +72,7 @@ pub(super) fn limits(permits: u64) -> ConnectionLimits {
     ConnectionLimits {
         max_concurrent_streams: None,
         timeouts: TIMEOUTS,
-        permits: Arc::new(ConnectionPermits::new(permits)),
+        permits: Arc::new(ConnectionPermits::new(ConnectionKind::Client, permits)),
         per_address: None,
         keepalive: None,
         ping_floor: Some(Duration::ZERO),
@@ -386,7 +386,7 @@ fn listen(
 
 #[tokio::test]
 async fn new_connections_have_small_windows_while_the_limit_on_large_windows_is_reached() {
-    let permits = Arc::new(ConnectionPermits::with_windows(10, 1));
+    let permits = Arc::new(ConnectionPermits::with_windows(ConnectionKind::Client, 10, 1));
     let limits = ConnectionLimits { permits, ..limits(10) };
     let (_listening, address) = listen(&limits, Answering);
     let mut first = TcpStream::connect(address).await.unwrap();
@@ -419,6 +419,31 @@ async fn an_idle_connection_closes_when_a_permit_is_needed() {
         answered.await.expect("the response arrives in time");
         assert_eq!((limits.permits.load().waited, limits.permits.load().closed_idle), (1, 1));
     }
+}
+
+#[tokio::test]
+async fn a_probe_is_answered_while_other_metrics_connections_keep_asking() {
+    const GET: &[u8] = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n";
+    let permits = Arc::new(ConnectionPermits::new(ConnectionKind::Metrics, 2));
+    let limits = ConnectionLimits { permits, ..limits(2) };
+    let (_listening, address) = listen(&limits, Answering);
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(GET).await.unwrap();
+        read_answer(&mut stream).await;
+        tokio::spawn(async move {
+            while stream.write_all(GET).await.is_ok() {
+                // The response, or nothing if the connection was closed.
+                if matches!(stream.read(&mut [0; 1024]).await, Ok(0) | Err(_)) {
+                    return;
+                }
+            }
+        });
+    }
+    let mut probe = TcpStream::connect(address).await.unwrap();
+    probe.write_all(GET).await.unwrap();
+    let answered = tokio::time::timeout(Duration::from_secs(20), read_answer(&mut probe));
+    answered.await.expect("the response arrives in time");
 }
 
 /// A service that starts a response immediately and never ends it.

@@ -113,7 +113,7 @@ sample! {
     Counter metrics_connections_waited: "quorate_metrics_connections_waited_total",
         "Connections on the metrics listeners that had to wait because the connection limit was reached.";
     Counter metrics_connections_given_up: "quorate_metrics_connections_given_up_total",
-        "Idle connections on the metrics listeners that were asked to close to make room for waiting ones.";
+        "Connections on the metrics listeners that were asked to close to make room for waiting ones.";
     Gauge peer_waiting_bytes: "quorate_peer_waiting_bytes",
         "Bytes received from peers that consensus has not processed yet.";
     Gauge peer_large_bodies: "quorate_peer_large_bodies",
