@@ -9,7 +9,7 @@ use quorate_api::deep_txn;
 use quorate_cli::stop;
 use quorate_gotext::quote::go_reason;
 use quorate_grpc::methods::{self, OF_ETCD, Service};
-use quorate_net::descriptors;
+use quorate_net::descriptors::{self, ReservedListeners};
 use quorate_net::listen::Services as Listened;
 use quorate_net::listen::{ConnectionLimits, ConnectionTimeouts, Listener, Reuse, Security};
 use quorate_net::runtime::{Runtimes, Threads};
@@ -61,7 +61,9 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     log::info!("listening for gRPC proxy client requests", "address" = options.listen_addr);
     descriptors::raise_limit();
     let count = std::thread::available_parallelism().map_or(1, usize::from);
-    let permits = descriptors::divide(count)?.clients;
+    let metrics_address = metrics_address(&options.metrics_addr)?;
+    let reserved = ReservedListeners { peers: false, metrics: metrics_address.is_some() };
+    let budget = descriptors::divide(count, reserved)?;
     let threads = Threads { name: "proxy", count, stack_bytes: deep_txn::STACK_BYTES };
     let runtimes = Runtimes::start(threads, |_| std::future::pending());
     let runtimes = Arc::new(runtimes.map_err(StartError::Thread)?);
@@ -96,7 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     let limits = ConnectionLimits {
         max_concurrent_streams: options.streams_max,
         timeouts: ConnectionTimeouts::FOR_CLIENTS,
-        permits,
+        permits: budget.clients,
         per_address: None,
         keepalive: options.keep_alive,
         ping_floor: Some(options.ping_floor),
@@ -104,20 +106,17 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     let (_stop, stopping) = watch::channel(false);
     let (alive, mut gone) = mpsc::channel::<()>(1);
     let pages = Pages::new(Arc::clone(&services));
-    let pages_for_clients = if options.enables_pprof {
-        quorate_profiler::sample_heap();
-        log::info!("gRPC proxy enabled pprof", "path" = "/debug/pprof");
-        pages.clone().with_profiles()
-    } else {
-        pages.clone()
+    let listened = Listened {
+        grpc: Some(Router::new(Arc::clone(&services))),
+        http: Some(pages_for_clients(options, &pages)),
     };
-    let listened =
-        Listened { grpc: Some(Router::new(Arc::clone(&services))), http: Some(pages_for_clients) };
     listener.spawn(&runtimes, listened, &limits, &stopping, &alive);
-    if let Some((address, is_secured)) = metrics_address(&options.metrics_addr)? {
+    if let Some((address, is_secured)) = metrics_address {
         let listener = listen(&address, acceptor.as_ref().filter(|_| is_secured))?;
         log::info!("gRPC proxy listening for metrics", "address" = options.metrics_addr);
         let listened = Listened { grpc: None::<Router>, http: Some(pages) };
+        // Client connections do not delay probes.
+        let limits = ConnectionLimits { permits: budget.metrics, ..limits };
         listener.spawn(&runtimes, listened, &limits, &stopping, &alive);
         log::info!("gRPC proxy server metrics URL serving");
     }
@@ -163,8 +162,18 @@ pub(crate) fn services(
     })
 }
 
+/// Returns the pages on the client listener.
+fn pages_for_clients(options: &Options, pages: &Pages) -> Pages {
+    if !options.enables_pprof {
+        return pages.clone();
+    }
+    quorate_profiler::sample_heap();
+    log::info!("gRPC proxy enabled pprof", "path" = "/debug/pprof");
+    pages.clone().with_profiles()
+}
+
 /// The methods whose calls are counted in the metrics.
-fn counted_methods() -> Vec<GrpcService> {
+pub(crate) fn counted_methods() -> Vec<GrpcService> {
     let counted = |service: &Service| GrpcService { name: service.name, methods: service.labels() };
     OF_ETCD.iter().map(counted).collect()
 }

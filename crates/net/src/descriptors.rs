@@ -5,8 +5,8 @@
 //!       + peer connections + metrics connections + client connections
 //! ```
 //!
-//! All client listeners share one budget. The peer listeners and the metrics listeners have their own budgets.
-//! Therefore, neither clients nor unknown hosts that connect to the peer port can use up the descriptors that the
+//! All client listeners share one budget. The peer listeners and the metrics listeners have their own budgets, for which
+//! no descriptors are set aside if the process has no such listeners. Therefore, neither clients nor unknown hosts that connect to the peer port can use up the descriptors that the
 //! cluster or the files need, and a member with many clients still answers probes and scrapers. A connection that
 //! exceeds its budget waits until another connection closes. Each listener accepts one such connection, which occupies
 //! a reserved descriptor while it waits. The other connections wait in the kernel's queue.
@@ -69,7 +69,16 @@ const COMFORTABLE: u64 = 1024;
 /// Interval at which the number of open descriptors is compared with the limit.
 const USAGE_LOOK: Duration = Duration::from_secs(600);
 
-/// Permits for the connections of clients, peers and scrapers.
+/// The listeners of a process for which connections are set aside.
+#[derive(Clone, Copy, Debug)]
+pub struct ReservedListeners {
+    /// Whether the process has peer listeners.
+    pub peers: bool,
+    /// Whether the process has metrics listeners.
+    pub metrics: bool,
+}
+
+/// Permits for the connections of clients, peers and scrapers. A budget without listeners has no permits.
 #[derive(Clone, Debug)]
 pub struct Budget {
     /// A permit for each client connection.
@@ -80,8 +89,8 @@ pub struct Budget {
     pub metrics: Arc<ConnectionPermits>,
 }
 
-/// The descriptor limit is too low for the reserved descriptors, the minimum number of peer connections, and one client
-/// connection.
+/// The descriptor limit is too low for the reserved descriptors, the minimum numbers of peer and metrics connections,
+/// and one client connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the limit of {limit} open file descriptors is too low: this process needs at least {needed}; raise the limit with \
@@ -103,10 +112,13 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(limit: u64, runtimes: u64) -> Result<Self, TooFew> {
-        let for_peers_and_metrics = PEER_CONNECTIONS_MIN + METRICS_CONNECTIONS_MIN;
+    fn of(limit: u64, runtimes: u64, reserved: ReservedListeners) -> Result<Self, TooFew> {
+        let if_peers = |count| if reserved.peers { count } else { 0 };
+        let if_metrics = |count| if reserved.metrics { count } else { 0 };
+        let (peers_min, metrics_min) =
+            (if_peers(PEER_CONNECTIONS_MIN), if_metrics(METRICS_CONNECTIONS_MIN));
         let kept_back =
-            KEPT_BACK_MIN.max(FILES_AND_DIALED + for_peers_and_metrics + runtimes * PER_RUNTIME);
+            KEPT_BACK_MIN.max(FILES_AND_DIALED + peers_min + metrics_min + runtimes * PER_RUNTIME);
         let needed = kept_back + 1;
         if limit < needed {
             return Err(TooFew { limit, needed });
@@ -114,13 +126,13 @@ impl Plan {
         let free = limit - kept_back;
         let free = free - DIALED_MORE.min(free / PEER_SHARE);
         let more_metrics =
-            (METRICS_CONNECTIONS_MAX - METRICS_CONNECTIONS_MIN).min(free / PEER_SHARE);
+            if_metrics(METRICS_CONNECTIONS_MAX - METRICS_CONNECTIONS_MIN).min(free / PEER_SHARE);
         let free = free - more_metrics;
-        let peers = free / PEER_SHARE;
+        let more_peers = if_peers(free / PEER_SHARE);
         Ok(Self {
-            clients: (free - peers).min(CLIENT_CONNECTIONS_MAX),
-            peers: (PEER_CONNECTIONS_MIN + peers).min(PEER_CONNECTIONS_MAX),
-            metrics: METRICS_CONNECTIONS_MIN + more_metrics,
+            clients: (free - more_peers).min(CLIENT_CONNECTIONS_MAX),
+            peers: (peers_min + more_peers).min(PEER_CONNECTIONS_MAX),
+            metrics: metrics_min + more_metrics,
         })
     }
 }
@@ -161,10 +173,10 @@ const fn is_scarce(used: u64, limit: u64) -> bool {
     used >= limit / 5 * 4
 }
 
-/// Divides the process's descriptors between a member with this many runtimes and its connections.
-pub fn divide(runtimes: usize) -> Result<Budget, TooFew> {
+/// Divides the process's descriptors between its files, this many runtimes, and its connections.
+pub fn divide(runtimes: usize, reserved: ReservedListeners) -> Result<Budget, TooFew> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let plan = Plan::of(limit, runtimes as u64)?;
+    let plan = Plan::of(limit, runtimes as u64, reserved)?;
     if limit < COMFORTABLE {
         log::warn!(
             "the file descriptor limit is low, so client connections may have to wait; raise the limit (ulimit -n, or \
@@ -192,6 +204,19 @@ mod tests {
         assert!(!is_scarce(1_000_000, u64::MAX));
     }
 
+    const BOTH: ReservedListeners = ReservedListeners { peers: true, metrics: true };
+
+    #[test]
+    fn no_connections_are_set_aside_for_listeners_that_do_not_exist() {
+        for (peers, metrics, expected) in [
+            (true, false, Plan { clients: 670, peers: 159, metrics: 0 }),
+            (false, true, Plan { clients: 709, peers: 0, metrics: 64 }),
+            (false, false, Plan { clients: 765, peers: 0, metrics: 0 }),
+        ] {
+            assert_eq!(Plan::of(1024, 4, ReservedListeners { peers, metrics }), Ok(expected));
+        }
+    }
+
     #[test]
     fn all_unreserved_descriptors_are_divided_among_the_listeners() {
         for (limit, runtimes, clients, peers, metrics) in [
@@ -200,7 +225,11 @@ mod tests {
             (1024, 4, 621, 152, 64),
             (20_000, 4, 17_208, 2_522, 64),
         ] {
-            assert_eq!(Plan::of(limit, runtimes), Ok(Plan { clients, peers, metrics }), "{limit}");
+            assert_eq!(
+                Plan::of(limit, runtimes, BOTH),
+                Ok(Plan { clients, peers, metrics }),
+                "{limit}"
+            );
             let spare = DIALED_MORE.min((limit - KEPT_BACK_MIN) / PEER_SHARE);
             let minimum = PEER_CONNECTIONS_MIN + METRICS_CONNECTIONS_MIN;
             let divided = clients + peers + metrics + spare;
@@ -210,17 +239,17 @@ mod tests {
 
     #[test]
     fn a_limit_too_low_for_one_connection_is_refused() {
-        assert_eq!(Plan::of(150, 4), Err(TooFew { limit: 150, needed: 151 }));
+        assert_eq!(Plan::of(150, 4, BOTH), Err(TooFew { limit: 150, needed: 151 }));
         // There is a runtime for each processor, and each runtime needs descriptors.
         let minimum = PEER_CONNECTIONS_MIN + METRICS_CONNECTIONS_MIN;
         let needed = FILES_AND_DIALED + minimum + 66 * PER_RUNTIME + 1;
-        assert_eq!(Plan::of(300, 66), Err(TooFew { limit: 300, needed }));
+        assert_eq!(Plan::of(300, 66, BOTH), Err(TooFew { limit: 300, needed }));
     }
 
     #[test]
     fn connections_are_limited_even_with_unlimited_descriptors() {
         let (clients, peers) = (CLIENT_CONNECTIONS_MAX, PEER_CONNECTIONS_MAX);
         let most = Plan { clients, peers, metrics: METRICS_CONNECTIONS_MAX };
-        assert_eq!(Plan::of(u64::MAX, 4), Ok(most));
+        assert_eq!(Plan::of(u64::MAX, 4, BOTH), Ok(most));
     }
 }

@@ -16,7 +16,7 @@ use quorate_config::Config;
 use quorate_core::bootstrap::Refusal;
 use quorate_member::fatal::{End, Fatal};
 use quorate_member::{TimedDisk, housekeeping, log_limits, versions};
-use quorate_net::descriptors;
+use quorate_net::descriptors::{self, Budget, ReservedListeners};
 use quorate_node::LogFault;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::{Disk, RealDisk};
@@ -38,7 +38,7 @@ use crate::{bootstrap, console, damage, expiry, metrics, scrape, start_line, tok
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// Number of runtimes other than the client runtimes: the peer runtime, and the runtime that controls start and stop.
-pub(crate) const RUNTIMES_BESIDE_CORES: usize = 2;
+const RUNTIMES_BESIDE_CORES: usize = 2;
 
 /// Why a member stopped.
 pub(crate) enum Ended {
@@ -103,7 +103,7 @@ pub(crate) fn run(
     supervisor: &mut Supervisor,
 ) -> Result<Ended, StartError> {
     config.check_start()?;
-    let budget = descriptors::divide(core_count() + RUNTIMES_BESIDE_CORES)?;
+    let budget = connection_budget(config)?;
     let provider = tokens::provider(config)?;
     let retention = config.auto_compaction().unwrap_or_default();
     let security = Security::prepare(config)?;
@@ -280,6 +280,13 @@ fn stop(ended: Ended, core: Core) -> Ended {
         }
         _ => ended,
     }
+}
+
+/// Divides the file descriptors of a server among its files and connections.
+pub(crate) fn connection_budget(config: &Config) -> Result<Budget, descriptors::TooFew> {
+    let reserved =
+        ReservedListeners { peers: true, metrics: !config.listen_metrics_urls.is_empty() };
+    descriptors::divide(core_count() + RUNTIMES_BESIDE_CORES, reserved)
 }
 
 /// Marks a directory whose log has lost entries, so that a member restarted on it does not vote.

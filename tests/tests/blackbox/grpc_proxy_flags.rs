@@ -6,8 +6,8 @@ use std::process::Command;
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::pki::Leaf;
 use quorate_tests::{
-    Cluster, ClusterOptions, Kind, Port, Proxy, Server, TIMEOUT, Tool, eventually, eventually_ok,
-    eventually_within, key, on_both_servers, on_quorate, put, request,
+    Cluster, ClusterOptions, Kind, Port, Proxy, RawHttp2, Server, TIMEOUT, Tool, call_head,
+    eventually, eventually_ok, eventually_within, key, on_both_servers, on_quorate, put, request,
 };
 
 use crate::tls::{Files, ctl};
@@ -24,6 +24,7 @@ on_quorate! {
     alone:
     endpoints_auto_sync_follows_the_member_list,
     serializable_ranges_never_return_an_older_revision,
+    probes_are_answered_while_all_client_connections_of_the_proxy_are_in_use,
 }
 
 async fn metrics_may_have_a_separate_listener(kind: Kind) {
@@ -150,6 +151,40 @@ impl Drop for Running {
         drop(self.0.kill());
         drop(self.0.wait());
     }
+}
+
+async fn probes_are_answered_while_all_client_connections_of_the_proxy_are_in_use(kind: Kind) {
+    let server = Server::start(kind).await;
+    let (clients, metrics) = (Port::free(), Port::free());
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new("bash");
+    command.args(["-c", "ulimit -n 200; exec \"$@\"", "limited"]).arg(kind.program());
+    command.args(["grpc-proxy", "start"]);
+    command.arg(format!("--endpoints={}", server.url()));
+    command.arg(format!("--listen-addr=127.0.0.1:{}", clients.number()));
+    command.arg(format!("--metrics-addr=http://127.0.0.1:{}", metrics.number()));
+    let log = std::fs::File::create(home.path().join("log")).unwrap();
+    command.current_dir(home.path()).stderr(log.try_clone().unwrap()).stdout(log);
+    let _running = Running(command.spawn().unwrap());
+    eventually("the proxy listens", async || {
+        std::net::TcpStream::connect(("127.0.0.1", metrics.number())).ok()
+    })
+    .await;
+    let held: Vec<RawHttp2> = (0..80)
+        .map(|_| {
+            let mut connection = RawHttp2::connect(clients.number());
+            // A connection with a call in progress is not closed to make room for another one.
+            connection.open(&call_head("/etcdserverpb.Watch/Watch"));
+            connection
+        })
+        .collect();
+    eventually("all client connections are in use", async || {
+        let log = std::fs::read_to_string(home.path().join("log")).unwrap();
+        log.contains("the connection limit is reached").then_some(())
+    })
+    .await;
+    assert_eq!(request(metrics.number(), "GET", "/proxy/health", "").status, 200);
+    drop(held);
 }
 
 /// Returns the members that answer, according to the headers of their answers.

@@ -22,7 +22,6 @@ use quorate_api::deep_txn;
 use quorate_config::Config;
 use quorate_engine::{DatabaseUrl, Engine, EngineOptions, Secret, ServerIdentity};
 use quorate_member::RequestIds;
-use quorate_net::descriptors;
 use quorate_net::runtime::{Runtimes, Threads};
 use quorate_requests::access::{AccessControl, Provider};
 use quorate_requests::{ServerHandles, ServerInfo, StreamEnds};
@@ -40,7 +39,7 @@ use crate::engine_start_error::EngineStartError;
 use crate::listeners::Listeners;
 use crate::observing::Observing;
 use crate::security::{Security, warn_of_open_peers};
-use crate::server::{Ended, RUNTIMES_BESIDE_CORES, StartError, control_runtime};
+use crate::server::{Ended, StartError, connection_budget, control_runtime};
 use crate::serving::{endpoints, serve_metrics, serve_peer_port};
 use crate::supervisor::{Stop, Supervisor};
 use crate::{console, expiry, metrics, tokens};
@@ -71,7 +70,7 @@ pub(crate) fn run(
     config.check_start()?;
     let database =
         DatabaseUrl::parse(url, |name| std::env::var(name).ok()).map_err(EngineStartError::from)?;
-    let budget = descriptors::divide(core_count() + RUNTIMES_BESIDE_CORES)?;
+    let budget = connection_budget(config)?;
     let provider = tokens::provider(config)?;
     let security = Security::prepare(config)?;
     let listeners = Listeners::bind(config, &security)?;
