@@ -69,8 +69,9 @@ enum WatcherState {
 /// A progress request for all watchers of the stream.
 #[derive(Debug, Default)]
 struct Progress {
-    /// The watchers that have not answered yet, by serial number.
-    asked: BTreeSet<u64>,
+    /// The watchers that have not answered yet, by serial number, and for each the first revision that it has not
+    /// received (0 if unknown).
+    asked: BTreeMap<u64, i64>,
     /// The header with the lowest revision among the responses so far.
     least: Option<ResponseHeader>,
     /// Whether another progress request arrived in the meantime.
@@ -170,7 +171,7 @@ impl Session {
                 self.progress = Progress::default();
             }
             WatcherChange::Progressed { header } => {
-                if self.progress.asked.remove(&serial) {
+                if self.progress.asked.remove(&serial).is_some() {
                     self.progress.send(header);
                     self.answer_progress();
                 }
@@ -239,8 +240,7 @@ impl Session {
         let (set, watcher) = self.hub.add(parameters, watcher);
         if !self.progress.asked.is_empty() {
             // The response will promise that each watcher of the stream has received all events up to its revision.
-            self.progress.asked.insert(serial);
-            set.ask_progress(watcher);
+            self.progress.asked.insert(serial, set.ask_progress(watcher));
         }
         let state = WatcherState::Active { set, watcher };
         self.watchers.insert(watch_id, WatcherEntry { serial, state, wants_progress, bytes });
@@ -259,7 +259,7 @@ impl Session {
         let entry = self.watchers.remove(&watch_id)?;
         self.ids.remove(&entry.serial);
         self.behind.remove(&watch_id);
-        if self.progress.asked.remove(&entry.serial) {
+        if self.progress.asked.remove(&entry.serial).is_some() {
             self.answer_progress();
         }
         Some(entry)
@@ -306,16 +306,13 @@ impl Session {
         self.progress = Progress::default();
         for entry in self.watchers.values() {
             if let WatcherState::Active { set, watcher } = &entry.state {
-                self.progress.asked.insert(entry.serial);
-                set.ask_progress(*watcher);
+                self.progress.asked.insert(entry.serial, set.ask_progress(*watcher));
             }
         }
     }
 
     fn answer_progress(&mut self) {
-        if self.progress.asked.is_empty()
-            && let Some(least) = self.progress.least.take()
-        {
+        if let Some(least) = self.progress.take_response() {
             self.put(NO_WATCHER, response::progress(Some(&least)));
         }
     }
@@ -344,6 +341,16 @@ impl Progress {
         if self.least.is_none_or(|least| header.revision < least.revision) {
             self.least = Some(header);
         }
+    }
+
+    /// Returns the header of the response, once each watcher has answered or starts after the header's revision.
+    fn take_response(&mut self) -> Option<ResponseHeader> {
+        let revision = self.least?.revision;
+        // Further answers can only lower the revision, so these watchers are not asked again.
+        while self.asked.first_entry().is_some_and(|asked| *asked.get() > revision) {
+            self.asked.pop_first();
+        }
+        if self.asked.is_empty() { self.least.take() } else { None }
     }
 }
 

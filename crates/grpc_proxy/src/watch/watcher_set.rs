@@ -209,18 +209,19 @@ impl WatcherSet {
         header
     }
 
-    /// Sends a progress request for a watcher's group.
-    pub(super) fn ask_progress(&self, watcher: u64) {
+    /// Sends a progress request for a watcher's group. Returns a revision before which the watcher has received all
+    /// events, or 0 if none is known.
+    pub(super) fn ask_progress(&self, watcher: u64) -> i64 {
         let mut state = self.state.lock();
         let State { groups, group_of, .. } = &mut *state;
         let group = group_of.get(&watcher).and_then(|number| groups.get_mut(number));
-        let Some(group) = group else { return };
-        if let Some(watcher) = group.watchers.get_mut(&watcher) {
-            watcher.awaits_progress = true;
-        }
+        let Some(group) = group else { return 0 };
         if let Some(follower) = &group.follower {
             follower.ask_progress();
         }
+        let Some(watcher) = group.watchers.get_mut(&watcher) else { return 0 };
+        watcher.awaits_progress = true;
+        watcher.next
     }
 
     /// Ends the streams of all watchers of a group.

@@ -1,7 +1,7 @@
 //! Tests of a client's stream. No member is reachable, so watches remain unanswered.
 
 use std::pin::Pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use bytes::BytesMut;
 use http_body::{Body as _, Frame};
@@ -118,6 +118,24 @@ async fn a_progress_response_covers_watchers_that_are_created_before_it() {
     let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
     let response = WatchResponse::decode(&frame[5..]).unwrap();
     assert_eq!((response.watch_id, response.header.unwrap().revision), (NO_WATCHER, 8));
+}
+
+#[tokio::test]
+async fn a_progress_response_does_not_wait_for_watchers_that_start_after_its_revision() {
+    let hub = hub(usize::MAX);
+    let mut session = Session::new(&hub, &HeaderMap::new());
+    let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+    let mut body = session.mailbox.outbox.body(task);
+    for union in [create(1, 0), create(2, 12), progress(), create(3, 11)] {
+        session.handle(WatchRequest { request_union: Some(union) });
+    }
+    let header = Some(ResponseHeader { revision: 10, ..ResponseHeader::default() });
+    session.handle_notice(Notice { serial: 0, change: WatcherChange::Progressed { header } });
+    let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(Some(Ok(frame))) = polled else { panic!("the client received no response") };
+    let response = WatchResponse::decode(&frame.into_data().unwrap()[5..]).unwrap();
+    assert_eq!((response.watch_id, response.header.unwrap().revision), (NO_WATCHER, 10));
+    assert!(session.progress.asked.is_empty(), "a later progress request would not be sent");
 }
 
 #[tokio::test]
