@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response};
 use quorate_grpc::head::{HAS_LEADER, requires_leader};
+use quorate_grpc::methods::{Kind, OF_ETCD};
 use quorate_grpc::observed::{Observed, Observer};
 use quorate_telemetry::metrics::ProxyMetrics;
-use tonic::Code;
 use tonic::body::Body;
+use tonic::{Code, Status};
 
 /// Headers that apply only to the connection between client and proxy and are not forwarded.
 const HOP_HEADERS: [&str; 11] = [
@@ -95,7 +96,8 @@ pub(crate) struct Counted {
     method: (usize, usize),
     calls: Arc<Calls>,
     begun: Instant,
-    code: Option<i32>,
+    /// Whether the code and the duration are in the metrics.
+    is_counted: bool,
 }
 
 impl Counted {
@@ -112,15 +114,30 @@ impl Counted {
             method,
             calls: Arc::clone(calls),
             begun: Instant::now(),
-            code: None,
+            is_counted: false,
         }
     }
 
-    /// Attaches the call to its response, so that the call ends together with the response body.
-    pub(crate) fn until(self, answer: Response<Body>) -> Response<Body> {
+    /// Attaches the call to its response, so that the call ends together with the response body. A unary call is
+    /// counted now, with the code of its response: the time that the client takes to read the response is not part of
+    /// the call's duration, as in etcd.
+    pub(crate) fn until(mut self, answer: Response<Body>) -> Response<Body> {
+        let (service, method) = self.method;
+        if OF_ETCD[service].methods[method].kind == Kind::Unary {
+            let status = Status::from_header_map(answer.headers());
+            self.count(status.map_or(Code::Ok, |status| status.code()));
+        }
         let (head, body) = answer.into_parts();
         let body = Body::new(Observed::new(&head.headers, body, Some(self)));
         Response::from_parts(head, body)
+    }
+
+    /// Counts the call, unless it is already counted.
+    fn count(&mut self, code: Code) {
+        if !std::mem::replace(&mut self.is_counted, true) {
+            let (service, method) = self.method;
+            self.metrics.grpc.at(service, method).handled(code as i32, self.begun.elapsed());
+        }
     }
 }
 
@@ -128,21 +145,23 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.calls.under_way.fetch_sub(1, Ordering::Relaxed);
         // If the call is dropped before its response has ended, the client has cancelled it.
-        let code = self.code.unwrap_or(Code::Cancelled as i32);
-        let (service, method) = self.method;
-        self.metrics.grpc.at(service, method).handled(code, self.begun.elapsed());
+        self.count(Code::Cancelled);
     }
 }
 
 impl Observer for Counted {
     fn ended(&mut self, code: Code, _message: &str) {
-        self.code = Some(code as i32);
+        self.count(code);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use quorate_grpc::methods::Method;
+    use quorate_telemetry::metrics::CallCounts;
+
     use super::*;
+    use crate::start::counted_methods;
 
     fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
         lines
@@ -158,6 +177,37 @@ mod tests {
         let lines =
             headers(&[("token", "t"), ("user-agent", "x"), ("te", "trailers"), ("other", "o")]);
         assert_eq!(forwarded(&lines), headers(&[("token", "t"), ("other", "o")]));
+    }
+
+    /// Returns the numbers of ended and of failed calls after each step of a call of this method: the response is ready,
+    /// and the client disconnects without reading it.
+    fn counts_of_unread(path: &str, response: Response<Body>) -> [(u64, u64); 2] {
+        let metrics = Arc::new(ProxyMetrics::new(&counted_methods()));
+        let calls = Arc::new(Calls::default());
+        let is_at = |methods: &[Method]| methods.iter().position(|method| method.path == path);
+        let mut services = OF_ETCD.iter().enumerate();
+        let method = services.find_map(|(number, it)| Some((number, is_at(it.methods)?))).unwrap();
+        let counts = || {
+            let counts: Vec<_> = metrics.grpc.counts().collect();
+            let sum = |of: fn(&CallCounts) -> u64| counts.iter().map(of).sum();
+            (sum(|counts| counts.ended), sum(|counts| counts.failed))
+        };
+        let unread = Counted::begin(&metrics, method, &calls).until(response);
+        let ready = counts();
+        drop(unread);
+        assert_eq!(calls.under_way.load(Ordering::Relaxed), 0);
+        [ready, counts()]
+    }
+
+    #[test]
+    fn a_unary_call_is_counted_once_when_its_response_is_ready() {
+        let large = || Response::new(Body::new(http_body_util::Full::from(vec![7; 100_000])));
+        let range = "/etcdserverpb.KV/Range";
+        assert_eq!(counts_of_unread(range, large()), [(1, 0), (1, 0)]);
+        let refused = Status::not_found("no such key").into_http();
+        assert_eq!(counts_of_unread(range, refused), [(1, 1), (1, 1)]);
+        // A stream ends with its last response.
+        assert_eq!(counts_of_unread("/etcdserverpb.Watch/Watch", large()), [(0, 0), (1, 1)]);
     }
 
     #[test]
