@@ -179,8 +179,8 @@ mod tests {
         assert_eq!(forwarded(&lines), headers(&[("token", "t"), ("other", "o")]));
     }
 
-    /// Returns the numbers of ended and of failed calls after each step of a call of this method: the response is ready,
-    /// and the client disconnects without reading it.
+    /// Returns the numbers of ended and of failed calls after each step of a call of this method: the response is
+    /// ready, and the client disconnects without reading it.
     fn counts_of_unread(path: &str, response: Response<Body>) -> [(u64, u64); 2] {
         let metrics = Arc::new(ProxyMetrics::new(&counted_methods()));
         let calls = Arc::new(Calls::default());

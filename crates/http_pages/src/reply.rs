@@ -1,8 +1,8 @@
 //! Responses with the same status, headers and body as the responses of Go's HTTP server, byte for byte.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS};
-use http::{Method, Request, Response, StatusCode, Version};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
 /// A response with a complete body.
@@ -66,31 +66,6 @@ pub fn redirect<B>(request: &Request<B>, path: &str) -> Reply {
     *reply.status_mut() = StatusCode::TEMPORARY_REDIRECT;
     reply.headers_mut().insert(LOCATION, header);
     reply
-}
-
-/// Refuses an HTTP/1 request without a usable `Host` header, as Go's server does. Two programs could take different
-/// headers of such a request for its host.
-pub fn refuse_bad_host<B>(request: &Request<B>) -> Option<Reply> {
-    let mut hosts = request.headers().get_all(HOST).iter();
-    let text = match (request.version(), hosts.next(), hosts.next()) {
-        (Version::HTTP_11, None, _) if request.uri().authority().is_none() => {
-            "400 Bad Request: missing required Host header"
-        }
-        (Version::HTTP_10 | Version::HTTP_11, _, Some(_)) => "400 Bad Request",
-        (Version::HTTP_10 | Version::HTTP_11, Some(host), None) if !is_host(host.as_bytes()) => {
-            "400 Bad Request: malformed Host header"
-        }
-        _ => return None,
-    };
-    let mut reply = typed(PLAIN_TEXT, text);
-    *reply.status_mut() = StatusCode::BAD_REQUEST;
-    reply.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
-    Some(reply)
-}
-
-/// Returns whether all bytes of a `Host` header may occur in a host and port (RFC 3986).
-fn is_host(header: &[u8]) -> bool {
-    header.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!$%&'()*+,-.:;=@[]_~".contains(byte))
 }
 
 /// Encodes a JSON string like Go's encoder, which also escapes HTML characters.

@@ -5,11 +5,12 @@
 //!       + peer connections + metrics connections + client connections
 //! ```
 //!
-//! All client listeners share one budget. The peer listeners and the metrics listeners have their own budgets, for which
-//! no descriptors are set aside if the process has no such listeners. Therefore, neither clients nor unknown hosts that connect to the peer port can use up the descriptors that the
-//! cluster or the files need, and a member with many clients still answers probes and scrapers. A connection that
-//! exceeds its budget waits until another connection closes. Each listener accepts one such connection, which occupies
-//! a reserved descriptor while it waits. The other connections wait in the kernel's queue.
+//! All client listeners share one budget. The peer listeners and the metrics listeners have their own budgets, which
+//! get no descriptors if the process has no such listeners. Therefore, neither clients nor unknown hosts that connect
+//! to the peer port can use up the descriptors that the cluster or the files need, and a member with many clients still
+//! answers probes and scrapers. A connection that exceeds its budget waits until another connection closes. Each
+//! listener accepts one such connection, which occupies a reserved descriptor while it waits. The other connections
+//! wait in the kernel's queue.
 //!
 //! # Not here
 //!

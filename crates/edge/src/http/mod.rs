@@ -166,9 +166,9 @@ impl<P: Probe> Endpoints<P> {
         self.access.admits_web_socket(headers)
     }
 
-    /// Refuses a request without a host, or with a host that is not allowed.
+    /// Refuses a request whose host is not allowed.
     pub(crate) fn refuse<B>(&self, request: &Request<B>, is_tls: bool) -> Option<Reply> {
-        reply::refuse_bad_host(request).or_else(|| self.access.refuse_host(request, is_tls))
+        self.access.refuse_host(request, is_tls)
     }
 
     /// Adds the CORS headers to a response.
@@ -178,13 +178,10 @@ impl<P: Probe> Endpoints<P> {
 
     /// Answers a request and ignores its body.
     pub async fn answer<B>(&self, request: &Request<B>, surface: Surface, is_tls: bool) -> Reply {
-        if let Some(refused) = reply::refuse_bad_host(request) {
-            return refused;
-        }
         if surface == Surface::Metrics {
             return self.route(request, surface).await;
         }
-        if let Some(refused) = self.access.refuse_host(request, is_tls) {
+        if let Some(refused) = self.refuse(request, is_tls) {
             return refused;
         }
         let mut answer = if request.method() == Method::OPTIONS {

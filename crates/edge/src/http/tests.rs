@@ -389,20 +389,3 @@ fn allowed_origins_are_returned_in_cors_headers() {
     assert_eq!(origin("http://b.com:81"), "");
     assert_eq!(client.get("/health").header("access-control-allow-methods"), "");
 }
-
-#[test]
-fn http_1_1_requests_without_exactly_one_valid_host_are_refused() {
-    let client = Client::new(Member::default());
-    for (headers, refusal) in [
-        (&[][..], Some("400 Bad Request: missing required Host header")),
-        (&[("host", "a"), ("host", "b")], Some("400 Bad Request")),
-        (&[("host", "a b")], Some("400 Bad Request: malformed Host header")),
-        (&[("host", "[::1]:2379")], None),
-    ] {
-        let answer = client.ask("GET", "/health", headers);
-        assert_eq!(answer.status == 400, refusal.is_some(), "{headers:?}");
-        if let Some(refusal) = refusal {
-            assert_eq!(answer.body, refusal);
-        }
-    }
-}

@@ -12,6 +12,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::{Either, Full};
 use hyper::service::Service;
 use hyper::{Request, Response};
 use tokio::io::{AsyncRead, ReadBuf};
@@ -19,6 +21,7 @@ use tokio::time::Sleep;
 
 use super::buffered::DirectWriter;
 use super::hang_up::EndsWithClient;
+use super::host::refuse_bad_host;
 use super::incoming_body::IncomingBody;
 use super::read_limit::ReadLimit;
 use super::requests::{AnswerBody, Requests};
@@ -75,8 +78,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for HeadDeadline<T> {
 
 write_to_inner!(HeadDeadline);
 
-/// Wraps a service. Counts the connection's requests, adds the connection's properties to each request, and passes the
-/// read limit of each response to the connection.
+/// Wraps a service. Refuses requests without a valid host, counts the connection's requests, adds the connection's
+/// properties to each request, and passes the read limit of each response to the connection.
 #[derive(Clone, Debug)]
 pub(super) struct Announcing<S> {
     pub(super) inner: S,
@@ -91,7 +94,7 @@ impl<S, B> Service<Request<IncomingBody>> for Announcing<S>
 where
     S: Service<Request<IncomingBody>, Response = Response<B>, Future: Send + 'static>,
 {
-    type Response = Response<AnswerBody<B>>;
+    type Response = Response<AnswerBody<Either<B, Full<Bytes>>>>;
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
@@ -102,6 +105,11 @@ where
         request.extensions_mut().insert(self.takeover.clone());
         request.extensions_mut().insert(self.writer.clone());
         let under_way = self.requests.begin();
+        if let Some(refusal) = refuse_bad_host(&request) {
+            return Box::pin(async move {
+                Ok(refusal.map(|body| AnswerBody::new(Either::Right(body), under_way)))
+            });
+        }
         let answer = self.inner.call(request);
         let ends_with_client = self.ends_with_client.clone();
         Box::pin(async move {
@@ -109,7 +117,7 @@ where
             if let Some(limit) = answer.extensions_mut().remove::<ReadLimit>() {
                 ends_with_client.limit_reading(limit);
             }
-            Ok(answer.map(|body| AnswerBody::new(body, under_way)))
+            Ok(answer.map(|body| AnswerBody::new(Either::Left(body), under_way)))
         })
     }
 }
@@ -119,7 +127,6 @@ mod tests {
     use std::convert::Infallible;
     use std::future::{Ready, ready};
 
-    use bytes::Bytes;
     use hyper::body::{Body, Frame};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
     use tokio::sync::watch;

@@ -8,8 +8,8 @@
 //! # Bound
 //!
 //! * The number of connections is limited by their budget (`descriptors`). Further connections wait, and connections
-//!   that are not needed are asked to close ([`ConnectionPermits`]). [`AddressLimit`], if configured, limits the connections
-//!   from one address.
+//!   that are not needed are asked to close ([`ConnectionPermits`]). [`AddressLimit`], if configured, limits the
+//!   connections from one address.
 //! * The streams of a connection are limited to [`STREAMS_HELD_MAX`] if the flags set no limit.
 //! * The data waiting to be sent on an HTTP/2 connection is limited (`http2`). Received data that no service has
 //!   read is limited by the connection's window, which is small if too many connections have large windows. The
@@ -23,6 +23,7 @@ mod addresses;
 mod buffered;
 mod hang_up;
 mod head_deadline;
+mod host;
 mod http2;
 mod incoming_body;
 mod mixed;

@@ -4,7 +4,8 @@
 //! asked to close. gRPC clients reconnect when they need to. A connection is idle if it has no request in progress and
 //! its activity has not changed for [`CLOSE_REQUEST_INTERVAL`], since it was opened or checked. The least recently
 //! checked connection is checked first. No further connection is asked to close if at least as many connections are
-//! already closing as new connections are waiting. A connection that does not close in time no longer counts as closing.
+//! already closing as new connections are waiting. A connection that does not close in time no longer counts as
+//! closing.
 //!
 //! Probes and scrapers need no connection after a response. On a metrics listener, a connection is therefore also asked
 //! to close after a response if its client keeps sending requests. Otherwise, a few such clients would exclude the
@@ -190,7 +191,8 @@ impl ConnectionPermits {
     }
 
     /// Waits until the connection's permit is needed and the connection may be asked to close. The caller then lets the
-    /// current request finish. It holds the returned value until the connection is closed or has failed to close in time.
+    /// current request finish. It holds the returned value until the connection is closed or has failed to close in
+    /// time.
     pub(super) async fn close_requested(&self, activity: impl Fn() -> Activity) -> Closing<'_> {
         let (mut since, mut known) = (Instant::now(), activity());
         loop {

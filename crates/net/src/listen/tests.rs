@@ -151,6 +151,35 @@ async fn a_client_that_closes_its_sending_side_receives_its_response() {
     }
 }
 
+#[tokio::test]
+async fn http_1_requests_without_exactly_one_valid_host_are_refused() {
+    const MISSING: &str = "400 Bad Request: missing required Host header";
+    for (start, hosts, refusal) in [
+        ("GET / HTTP/1.1", &[][..], Some(MISSING)),
+        ("GET / HTTP/1.1", &["a", "b"], Some("400 Bad Request")),
+        ("GET / HTTP/1.1", &["a b"], Some("400 Bad Request: malformed Host header")),
+        ("GET / HTTP/1.1", &["[::1]:2379"], None),
+        ("GET http://a/ HTTP/1.1", &[], None),
+        ("GET / HTTP/1.0", &[], None),
+        ("GET / HTTP/1.0", &["a", "b"], Some("400 Bad Request")),
+    ] {
+        let mut stream = connect(None).await;
+        let hosts: String = hosts.iter().map(|host| format!("Host: {host}\r\n")).collect();
+        stream.write_all(format!("{start}\r\n{hosts}\r\n").as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        match refusal {
+            Some(text) => {
+                assert!(answer.contains(" 400 Bad Request\r\n"), "{answer}");
+                assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
+                assert!(answer.ends_with(&format!("\r\n\r\n{text}")), "{answer}");
+            }
+            None => assert!(answer.contains(" 200 OK\r\n"), "{start} {hosts}: {answer}"),
+        }
+    }
+}
+
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 const SETTINGS: u8 = 4;
