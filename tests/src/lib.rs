@@ -86,7 +86,9 @@ pub use machine::{Held, Shim, SmallDisk, Strace, Syncing, Syncs};
 pub use ports::Port;
 pub use proxy::Proxy;
 pub use random::Random;
-pub use raw_http2::{RawAnswer, RawHttp2, RawResponse, call_head, framed, literal, string};
+pub use raw_http2::{
+    RawAnswer, RawFrame, RawHttp2, RawResponse, call_head, framed, literal, string,
+};
 pub use requests::{
     bytes, compare, deep_put, delete, from_key, get_op, key, op, prefix, prefix_end, put,
     put_leased, put_op, range, txn, txn_when, watch_key, watch_prefix, write_op,

@@ -49,6 +49,17 @@ pub struct RawResponse {
     pub body: Vec<u8>,
 }
 
+/// A frame of a response, or the answer to a ping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawFrame {
+    /// The header fields or trailers, in order, and whether the frame ends the stream.
+    Headers(Vec<(String, String)>, bool),
+    /// A part of the body.
+    Data(Vec<u8>),
+    /// The answer to a ping on the connection.
+    Pong,
+}
+
 impl RawResponse {
     /// Returns the first field with this name.
     #[must_use]
@@ -240,6 +251,48 @@ impl RawHttp2 {
         }
     }
 
+    /// Sends a ping without waiting for its answer.
+    pub fn send_ping(&mut self) {
+        self.send(&frame(PING, 0, 0, &[0; 8]));
+    }
+
+    /// Reads the next frame of this stream, or the answer to a ping if it arrives first.
+    pub fn read_frame_of(&mut self, id: u32) -> RawFrame {
+        loop {
+            match self.read_response_frame() {
+                (stream, frame) if stream == id || frame == RawFrame::Pong => return frame,
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads the next frame of any response, or the answer to a ping if it arrives first. Returns the frame's stream.
+    pub fn read_response_frame(&mut self) -> (u32, RawFrame) {
+        loop {
+            let (kind, flags, id, payload) = self.read_frame().unwrap();
+            match kind {
+                HEADERS => {
+                    let fields = self.decode_fields(&payload);
+                    return (id, RawFrame::Headers(fields, flags & END_STREAM != 0));
+                }
+                DATA => return (id, RawFrame::Data(payload)),
+                PING if flags & ACK != 0 => return (id, RawFrame::Pong),
+                PING => self.send(&frame(PING, ACK, 0, &payload)),
+                SETTINGS if flags & ACK == 0 => self.send(&frame(SETTINGS, ACK, 0, b"")),
+                // After a complete response, the code zero only asks the client to stop sending.
+                RST_STREAM if number(&payload) == 0 => {}
+                RST_STREAM | GOAWAY => panic!("the response has no end: {kind} {payload:?}"),
+                _ => {}
+            }
+        }
+    }
+
+    fn decode_fields(&mut self, block: &[u8]) -> Vec<(String, String)> {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let fields = self.decoder.0.decode(block).unwrap();
+        fields.into_iter().map(|(name, value)| (text(name), text(value))).collect()
+    }
+
     /// Reads until the stream has ended.
     pub fn read_answer(&mut self, id: u32) -> RawAnswer {
         let mut response = RawResponse::default();
@@ -250,12 +303,10 @@ impl RawHttp2 {
             match kind {
                 HEADERS => {
                     assert!(flags & END_HEADERS != 0, "the header fits into one frame");
-                    let fields = self.decoder.0.decode(&payload).unwrap();
+                    let fields = self.decode_fields(&payload);
                     if stream != id {
                         continue;
                     }
-                    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-                    let fields = fields.into_iter().map(|(name, value)| (text(name), text(value)));
                     response.fields.extend(fields);
                 }
                 DATA if stream == id => response.body.extend_from_slice(&payload),

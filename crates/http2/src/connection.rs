@@ -19,6 +19,7 @@
 
 mod event;
 mod limits;
+mod messages;
 mod requests;
 mod send;
 mod settings;

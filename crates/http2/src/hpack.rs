@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::huffman;
 
@@ -201,6 +201,12 @@ fn take_string<R>(block: &mut &[u8], use_text: impl FnOnce(&[u8]) -> R) -> Optio
 
 /// The content type of gRPC responses, which is added to the table.
 const GRPC: &[u8] = b"application/grpc";
+/// Returns whether the response with these headers consists of gRPC messages.
+#[must_use]
+pub fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(http::header::CONTENT_TYPE).is_some_and(|value| value.as_bytes() == GRPC)
+}
+
 /// The size of the two indexed fields in the table, in bytes.
 const INDEXED_BYTES: usize =
     (12 + GRPC.len() + ENTRY_BYTES) + ("grpc-status".len() + 1 + ENTRY_BYTES);

@@ -31,6 +31,7 @@ mod floods;
 mod full_disk;
 mod gateway;
 mod grpc_edge;
+mod grpc_frames;
 mod grpc_proxy;
 mod grpc_proxy_flags;
 mod grpc_proxy_users;

@@ -143,6 +143,7 @@ impl Connection {
             missing,
             is_open: !ends,
             is_answered: false,
+            messages: None,
         };
         self.streams.insert(id, stream);
     }

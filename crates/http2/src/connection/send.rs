@@ -2,9 +2,18 @@
 
 use http::{HeaderMap, StatusCode};
 
+use super::messages::Messages;
 use super::windows::signed;
 use super::{Connection, StreamId};
 use crate::frame::{Code, HEADER_BYTES, Header, MAX_31_BITS, flag, kind};
+use crate::hpack::is_grpc;
+
+/// Maximum number of DATA frames of a stream that follow each other in the output and contain one message each. Further
+/// messages share the last frame.
+///
+/// Some clients expect one message in each DATA frame, because grpc-go never sends more. Clients with h2 0.4.16 or
+/// later, however, close a connection on which many small frames wait for the application.
+pub(super) const MESSAGE_FRAMES_MAX: u32 = 64;
 
 /// A DATA frame in the output that does not end its stream.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +22,14 @@ pub(super) struct LastData {
     /// The positions of the frame's first byte and of the byte after the frame.
     start: usize,
     end: usize,
+    /// The number of DATA frames of the stream that follow each other in the output, up to this one.
+    frames: u32,
+}
+
+impl LastData {
+    const fn len(&self) -> usize {
+        self.end - self.start - HEADER_BYTES
+    }
 }
 
 impl Connection {
@@ -21,6 +38,7 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.is_answered = true;
         self.given_up = self.given_up.saturating_sub(1);
+        stream.messages = is_grpc(headers).then(Messages::default);
         let start = self.begin_block();
         self.encoder.status(status.as_u16(), &mut self.out);
         for (name, value) in headers {
@@ -47,36 +65,49 @@ impl Connection {
 
     /// Sends part of a response body. The part must not be longer than [`Connection::room`].
     ///
-    /// Parts that are sent directly after each other share frames. Clients handle a few large frames faster than many
-    /// small ones, and h2 closes a connection on which many small frames wait for the application.
+    /// Parts that are sent directly after each other share frames, but up to [`MESSAGE_FRAMES_MAX`] frames end at the
+    /// ends of gRPC messages.
     pub fn data(&mut self, id: StreamId, mut data: &[u8], ends: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.send_window -= signed(data.len());
         self.send_window -= signed(data.len());
-        let (mut start, mut len) = match self.last_data {
-            Some(last) if last.stream == id && last.end == self.out.len() => {
-                (last.start, last.end - last.start - HEADER_BYTES)
-            }
-            _ => (self.begin_frame(), 0),
+        let mut messages = stream.messages;
+        let mut last = match self.last_data {
+            Some(last) if last.stream == id && last.end == self.out.len() => last,
+            _ => self.begin_data(id, 1),
         };
         loop {
-            let room = self.client_frame_bytes.saturating_sub(len);
-            let (now, rest) = data.split_at(data.len().min(room));
+            let is_complete = last.len() > 0
+                && last.frames < MESSAGE_FRAMES_MAX
+                && messages.is_some_and(Messages::is_at_boundary);
+            if !data.is_empty() && (is_complete || last.len() >= self.client_frame_bytes) {
+                last = self.begin_data(id, last.frames + 1);
+            }
+            let room = self.client_frame_bytes.saturating_sub(last.len());
+            let mut now = &data[..data.len().min(room)];
+            if let Some(messages) = &mut messages {
+                now = &now[..messages.advance(now)];
+            }
             self.out.extend_from_slice(now);
-            len += now.len();
-            let flags = if ends && rest.is_empty() { flag::END_STREAM } else { 0 };
-            self.end_frame(start, Header { len, kind: kind::DATA, flags, stream: id });
-            data = rest;
+            last.end = self.out.len();
+            data = &data[now.len()..];
+            let flags = if ends && data.is_empty() { flag::END_STREAM } else { 0 };
+            let header = Header { len: last.len(), kind: kind::DATA, flags, stream: id };
+            self.end_frame(last.start, header);
             if data.is_empty() {
                 break;
             }
-            (start, len) = (self.begin_frame(), 0);
         }
         if ends {
             self.last_data = None;
             self.ended(id);
-        } else {
-            self.last_data = Some(LastData { stream: id, start, end: self.out.len() });
+            return;
+        }
+        self.last_data = Some(last);
+        if messages.is_some()
+            && let Some(stream) = self.streams.get_mut(&id)
+        {
+            stream.messages = messages;
         }
     }
 
@@ -137,6 +168,11 @@ impl Connection {
         let start = self.out.len();
         self.out.extend_from_slice(&[0; HEADER_BYTES]);
         start
+    }
+
+    fn begin_data(&mut self, stream: StreamId, frames: u32) -> LastData {
+        let start = self.begin_frame();
+        LastData { stream, start, end: self.out.len(), frames }
     }
 
     fn end_frame(&mut self, start: usize, header: Header) {

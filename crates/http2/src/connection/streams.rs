@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use super::event::violation;
 use super::limits::RESET_KEPT_MAX;
+use super::messages::Messages;
 use super::{Connection, Event, StreamId, Violation};
 use crate::frame::{Code, Header, kind, read_u32};
 
@@ -21,6 +22,8 @@ pub(super) struct Stream {
     /// Whether the client may still send data.
     pub(super) is_open: bool,
     pub(super) is_answered: bool,
+    /// The position in the response body, if the body consists of gRPC messages.
+    pub(super) messages: Option<Messages>,
 }
 
 impl Connection {

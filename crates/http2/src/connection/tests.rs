@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
 
+use super::send::MESSAGE_FRAMES_MAX;
 use super::*;
 use crate::frame::flag::{ACK, END_HEADERS, END_STREAM, PADDED, PRIORITY};
 use crate::frame::kind::{
@@ -221,6 +222,44 @@ fn parts_of_a_response_share_frames_until_they_are_written() {
         .map(|(kind, flags, _, payload)| (kind, flags, payload.len()))
         .collect();
     assert_eq!(frames, [(DATA, 0, 16_384), (DATA, END_STREAM, 616), (RST_STREAM, 0, 4)]);
+}
+
+/// Returns a gRPC message of `bytes` bytes with its prefix.
+fn message(bytes: u16) -> Vec<u8> {
+    let [high, low] = bytes.to_be_bytes();
+    [&[0, 0, 0, high, low][..], &vec![7; bytes.into()]].concat()
+}
+
+#[test]
+fn data_frames_end_at_message_boundaries_until_many_frames_are_unsent() {
+    let mut connection = open();
+    receive(&mut connection, &request(1)).unwrap();
+    let mut headers = HeaderMap::new();
+    headers.insert("content-type", "application/grpc".parse().unwrap());
+    connection.respond(1, StatusCode::OK, &headers, false);
+    sent(&mut connection);
+    let lengths = |connection: &mut Connection| -> Vec<usize> {
+        sent(connection).into_iter().map(|(.., payload)| payload.len()).collect()
+    };
+    // The parts do not end at the boundaries of the messages.
+    let body = [message(1), message(0), message(2), message(20_000)].concat();
+    connection.data(1, &body[..8], false);
+    connection.data(1, &body[8..10], false);
+    connection.data(1, &body[10..], false);
+    assert_eq!(lengths(&mut connection), [6, 5, 7, 16_384, 20_005 - 16_384]);
+    // A message that is partly sent continues in a new frame, which still ends at the boundary.
+    let body = message(3).repeat(2);
+    connection.data(1, &body[..7], false);
+    assert_eq!(lengths(&mut connection), [7]);
+    connection.data(1, &body[7..], false);
+    assert_eq!(lengths(&mut connection), [1, 8]);
+
+    let max = MESSAGE_FRAMES_MAX as usize;
+    connection.data(1, &message(3).repeat(max), false);
+    connection.data(1, &message(3).repeat(10), false);
+    assert_eq!(lengths(&mut connection), [vec![8; max - 1], vec![8 * 11]].concat());
+    connection.data(1, &message(3).repeat(2), true);
+    assert_eq!(lengths(&mut connection), [8, 8, 4]);
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! The header fields and frames of gRPC responses, exactly as a server sends them.
+//!
+//! gRPC libraries hide most differences. Some clients compare raw header fields, decode one message per DATA frame, or
+//! treat a call as accepted when its headers arrive.
+
+use prost::Message as _;
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{Kind, Proxy, RawFrame, RawHttp2, Server, call_head, framed, on_both_servers};
+
+on_both_servers! {
+    each_message_of_a_stream_has_its_own_data_frame,
+    each_message_of_a_stream_through_a_proxy_has_its_own_data_frame,
+}
+
+const PUT: &str = "/etcdserverpb.KV/Put";
+const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
+const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+const WATCH: &str = "/etcdserverpb.Watch/Watch";
+/// The encoded message `PutRequest{key: "k", value: "v"}`.
+const PUT_MESSAGE: &[u8] = b"\x0a\x01k\x12\x01v";
+/// The encoded message `WatchRequest{create_request: {key: "k"}}`.
+const WATCH_MESSAGE: &[u8] = b"\x0a\x03\x0a\x01k";
+/// The encoded message `LeaseGrantRequest{TTL: 60, ID: 5}`.
+const GRANT_MESSAGE: &[u8] = b"\x08\x3c\x10\x05";
+/// The encoded message `LeaseKeepAliveRequest{ID: 5}`.
+const RENEWAL: &[u8] = b"\x08\x05";
+
+fn headers(fields: &[(&str, &str)], ends: bool) -> RawFrame {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    RawFrame::Headers(fields.iter().map(owned).collect(), ends)
+}
+
+fn head() -> RawFrame {
+    headers(&[(":status", "200"), ("content-type", "application/grpc")], false)
+}
+
+/// Sends a request, and returns the frames of the response.
+fn frames(raw: &mut RawHttp2, path: &str, body: &[u8]) -> Vec<RawFrame> {
+    let id = raw.open(&call_head(path));
+    raw.send_body(id, body, true);
+    let mut frames = Vec::new();
+    loop {
+        frames.push(raw.read_frame_of(id));
+        if let Some(RawFrame::Headers(_, true)) = frames.last() {
+            return frames;
+        }
+    }
+}
+
+async fn each_message_of_a_stream_has_its_own_data_frame(kind: Kind) {
+    let server = Server::start(kind).await;
+    check_messages(server.port());
+}
+
+async fn each_message_of_a_stream_through_a_proxy_has_its_own_data_frame(kind: Kind) {
+    let server = Server::start(kind).await;
+    let proxy = Proxy::start(kind, &[server.port()], &[]).await;
+    check_messages(proxy.port());
+}
+
+/// Reads one DATA frame, and returns the only message in it.
+fn read_message(raw: &mut RawHttp2, id: u32) -> Vec<u8> {
+    let RawFrame::Data(data) = raw.read_frame_of(id) else { panic!("the stream has ended") };
+    let message = data[5..].to_vec();
+    assert_eq!(data, framed(&message), "the frame does not contain exactly one message");
+    message
+}
+
+fn check_messages(port: u16) {
+    let mut raw = RawHttp2::connect(port);
+    frames(&mut raw, GRANT, &framed(GRANT_MESSAGE));
+    let renewals = raw.open(&call_head(KEEP_ALIVE));
+    raw.send_body(renewals, &framed(RENEWAL).repeat(4), false);
+    assert_eq!(raw.read_frame_of(renewals), head());
+    for _ in 0..4 {
+        let renewed = pb::LeaseKeepAliveResponse::decode(&read_message(&mut raw, renewals)[..]);
+        assert_eq!(renewed.unwrap().id, 5);
+    }
+
+    let watch = raw.open(&call_head(WATCH));
+    raw.send_body(watch, &framed(WATCH_MESSAGE).repeat(4), false);
+    assert_eq!(raw.read_frame_of(watch), head());
+    let next =
+        |raw: &mut RawHttp2| pb::WatchResponse::decode(&read_message(raw, watch)[..]).unwrap();
+    for _ in 0..4 {
+        assert!(next(&mut raw).created);
+    }
+    for _ in 0..6 {
+        let put = raw.open(&call_head(PUT));
+        raw.send_body(put, &framed(PUT_MESSAGE), true);
+    }
+    let mut missing = 4 * 6;
+    while missing > 0 {
+        missing -= next(&mut raw).events.len();
+    }
+}
