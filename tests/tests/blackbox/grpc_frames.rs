@@ -8,22 +8,32 @@ use quorate_api::etcdserverpb as pb;
 use quorate_tests::{Kind, Proxy, RawFrame, RawHttp2, Server, call_head, framed, on_both_servers};
 
 on_both_servers! {
+    a_stream_sends_nothing_before_its_first_message,
     each_message_of_a_stream_has_its_own_data_frame,
     each_message_of_a_stream_through_a_proxy_has_its_own_data_frame,
 }
 
 const PUT: &str = "/etcdserverpb.KV/Put";
+const RANGE: &str = "/etcdserverpb.KV/Range";
 const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
+const OBSERVE: &str = "/v3electionpb.Election/Observe";
+const CAMPAIGN: &str = "/v3electionpb.Election/Campaign";
 /// The encoded message `PutRequest{key: "k", value: "v"}`.
 const PUT_MESSAGE: &[u8] = b"\x0a\x01k\x12\x01v";
+/// The encoded message `RangeRequest{key: "k"}`.
+const RANGE_MESSAGE: &[u8] = b"\x0a\x01k";
 /// The encoded message `WatchRequest{create_request: {key: "k"}}`.
 const WATCH_MESSAGE: &[u8] = b"\x0a\x03\x0a\x01k";
 /// The encoded message `LeaseGrantRequest{TTL: 60, ID: 5}`.
 const GRANT_MESSAGE: &[u8] = b"\x08\x3c\x10\x05";
 /// The encoded message `LeaseKeepAliveRequest{ID: 5}`.
 const RENEWAL: &[u8] = b"\x08\x05";
+/// The encoded message `CampaignRequest{name: "e", lease: 5}`.
+const CAMPAIGN_MESSAGE: &[u8] = b"\x0a\x01e\x10\x05";
+/// The encoded message `LeaderRequest{name: "e"}`.
+const OBSERVE_MESSAGE: &[u8] = b"\x0a\x01e";
 
 fn headers(fields: &[(&str, &str)], ends: bool) -> RawFrame {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
@@ -44,6 +54,41 @@ fn frames(raw: &mut RawHttp2, path: &str, body: &[u8]) -> Vec<RawFrame> {
         if let Some(RawFrame::Headers(_, true)) = frames.last() {
             return frames;
         }
+    }
+}
+
+async fn a_stream_sends_nothing_before_its_first_message(kind: Kind) {
+    let server = Server::start(kind).await;
+    let mut raw = RawHttp2::connect(server.port());
+    frames(&mut raw, GRANT, &framed(GRANT_MESSAGE));
+    for (path, request, first) in [
+        (WATCH, &b""[..], Some(framed(WATCH_MESSAGE))),
+        (KEEP_ALIVE, b"", Some(framed(RENEWAL))),
+        (OBSERVE, &framed(OBSERVE_MESSAGE), None),
+    ] {
+        let id = raw.open(&call_head(path));
+        raw.send_body(id, request, first.is_none());
+        // Another call on the connection gives the server time to start the stream.
+        let other = raw.open(&call_head(RANGE));
+        raw.send_body(other, &framed(RANGE_MESSAGE), true);
+        loop {
+            let (stream, frame) = raw.read_response_frame();
+            assert_eq!(stream, other, "{path}: {frame:?}");
+            if let RawFrame::Headers(_, true) = frame {
+                break;
+            }
+        }
+        raw.send_ping();
+        assert_eq!(raw.read_frame_of(id), RawFrame::Pong, "{path}");
+        match first {
+            Some(message) => raw.send_body(id, &message, false),
+            None => {
+                let mut candidate = RawHttp2::connect(server.port());
+                frames(&mut candidate, CAMPAIGN, &framed(CAMPAIGN_MESSAGE));
+            }
+        }
+        assert_eq!(raw.read_frame_of(id), head(), "{path}");
+        assert!(matches!(raw.read_frame_of(id), RawFrame::Data(_)), "{path}");
     }
 }
 

@@ -33,11 +33,20 @@ impl LastData {
 }
 
 impl Connection {
+    /// Records that a request has a response, even if the head of the response is not sent yet. If the client resets
+    /// the stream from now on, the request does not count as cancelled.
+    pub fn answered(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id)
+            && !std::mem::replace(&mut stream.is_answered, true)
+        {
+            self.given_up = self.given_up.saturating_sub(1);
+        }
+    }
+
     /// Sends the head of a response.
     pub fn respond(&mut self, id: StreamId, status: StatusCode, headers: &HeaderMap, ends: bool) {
+        self.answered(id);
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.is_answered = true;
-        self.given_up = self.given_up.saturating_sub(1);
         stream.messages = is_grpc(headers).then(Messages::default);
         let start = self.begin_block();
         self.encoder.status(status.as_u16(), &mut self.out);
@@ -139,9 +148,10 @@ impl Connection {
 
     /// Sends the head of a gRPC response.
     pub fn respond_grpc(&mut self, id: StreamId) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.is_answered = true;
-        self.given_up = self.given_up.saturating_sub(1);
+        self.answered(id);
+        if !self.streams.contains_key(&id) {
+            return;
+        }
         let start = self.begin_block();
         self.encoder.status(200, &mut self.out);
         self.encoder.grpc_content_type(&mut self.out);

@@ -8,9 +8,11 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
+use http::{HeaderMap, StatusCode};
 use hyper::body::Body;
 use quorate_http2::connection::StreamId;
 use quorate_http2::frame::Code;
+use quorate_http2::hpack::is_grpc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::super::read_limit::{ReadLimit, Reading};
@@ -50,6 +52,9 @@ pub(super) enum Work<G: Http2Service> {
     Whole(WholeCall<G::ResponseBody>),
     Call(Pin<Box<G::Future>>),
     Body {
+        /// The head of a gRPC response, until the first frame of the body. As in grpc-go, no client receives the head of
+        /// a stream before its first message, and a response without messages consists of a single frame.
+        head: Option<Box<(StatusCode, HeaderMap)>>,
         body: G::ResponseBody,
         part: Bytes,
     },
@@ -226,15 +231,22 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             Work::Body { .. } => return self.send_body(index),
             Work::Last { .. } => return self.send_last(index),
         };
-        pings.answered();
         let (mut head, body) = response.into_parts();
+        let limit = head.extensions.remove::<ReadLimit>();
         let ends = body.is_end_stream();
-        connection.respond(stream, head.status, &head.headers, ends);
-        if ends {
-            return Step::Done;
+        let mut unsent = None;
+        if is_grpc(&head.headers) && !ends {
+            connection.answered(stream);
+            unsent = Some(Box::new((head.status, head.headers)));
+        } else {
+            pings.answered();
+            connection.respond(stream, head.status, &head.headers, ends);
+            if ends {
+                return Step::Done;
+            }
         }
-        *work = Work::Body { body, part: Bytes::new() };
-        if let Some(limit) = head.extensions.remove::<ReadLimit>() {
+        *work = Work::Body { head: unsent, body, part: Bytes::new() };
+        if let Some(limit) = limit {
             let reading = Reading::new(0, self.sent.load(Ordering::Relaxed));
             self.slots[index as usize].limited =
                 Some(Box::new(Limited { limit, sent: 0, reading }));
@@ -289,6 +301,17 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
     }
 
+    /// Sends the head of a response, unless it has been sent.
+    fn send_head(&mut self, index: u32) {
+        let Slot { stream, work, .. } = &mut self.slots[index as usize];
+        if let Work::Body { head, .. } = work
+            && let Some(head) = head.take()
+        {
+            self.pings.answered();
+            self.connection.respond(*stream, head.0, &head.1, false);
+        }
+    }
+
     fn send_last(&mut self, index: u32) -> Step {
         let stream = self.slots[index as usize].stream;
         loop {
@@ -320,16 +343,20 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         loop {
             // Trailers need no room in a window, so a body that contains no more data is polled without room.
             let has_data = match &self.slots[index as usize].work {
-                Work::Body { body, part } => {
+                Work::Body { body, part, .. } => {
                     part.has_remaining() || body.size_hint().exact() != Some(0)
                 }
                 _ => return Step::Done,
             };
             let room = if has_data || self.is_output_full() { self.room(index, stream) } else { 1 };
             if room == 0 {
+                // A client may open the window of a stream only after it has received the head.
+                if !self.is_output_full() {
+                    self.send_head(index);
+                }
                 return if self.connection.has_stream(stream) { Step::Waiting } else { Step::Done };
             }
-            let Work::Body { body, part } = &mut self.slots[index as usize].work else {
+            let Work::Body { head, body, part } = &mut self.slots[index as usize].work else {
                 return Step::Done;
             };
             if part.has_remaining() {
@@ -345,14 +372,25 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                     // The body is dropped as soon as its last part is available, because a body counts as a request in
                     // progress.
                     Ok(data) if body.is_end_stream() => {
+                        self.send_head(index);
                         self.slots[index as usize].work =
                             Work::Last { part: data, is_whole: false };
                         return self.send_last(index);
                     }
-                    Ok(data) => *part = data,
+                    Ok(data) => {
+                        *part = data;
+                        self.send_head(index);
+                    }
                     Err(frame) => {
                         let trailers = frame.into_trailers().unwrap_or_default();
-                        self.connection.trailers(stream, &trailers);
+                        match head.take() {
+                            None => self.connection.trailers(stream, &trailers),
+                            Some(head) => {
+                                let (status, mut headers) = *head;
+                                headers.extend(trailers);
+                                self.connection.respond(stream, status, &headers, true);
+                            }
+                        }
                         return Step::Done;
                     }
                 },
@@ -361,6 +399,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                     return Step::Done;
                 }
                 Poll::Ready(None) => {
+                    self.send_head(index);
                     self.connection.data(stream, b"", true);
                     return Step::Done;
                 }

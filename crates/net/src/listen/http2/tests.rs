@@ -7,7 +7,7 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use quorate_http2::frame::{Header, PREFACE, WINDOW_DEFAULT, flag, kind, read_u32};
+use quorate_http2::frame::{Header, PREFACE, WINDOW_DEFAULT, flag, kind, read_u32, setting};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
@@ -43,6 +43,8 @@ impl Service<Request<IncomingBody>> for Echo {
                     response.extensions_mut().insert(ReadLimit(Arc::new(PACE)));
                     Ok(response)
                 }
+                "/grpc" => Ok(grpc(request.into_body().boxed())),
+                "/grpc-trailers" => Ok(grpc(BoxBody::new(OnlyTrailers(request.into_body())))),
                 "/exact" => Ok(Response::new(BoxBody::new(Exact { is_sent: false }))),
                 "/limited" => {
                     let body = Full::new(Bytes::from(vec![0; LIMITED_BYTES]));
@@ -123,6 +125,33 @@ impl hyper::body::Body for Exact {
 
     fn size_hint(&self) -> hyper::body::SizeHint {
         hyper::body::SizeHint::with_exact(if self.is_sent { 0 } else { WINDOW_DEFAULT.into() })
+    }
+}
+
+fn grpc<B>(body: B) -> Response<B> {
+    let mut response = Response::new(body);
+    let kind = http::HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    response
+}
+
+/// A body that contains only trailers, which follow the end of the request.
+struct OnlyTrailers(IncomingBody);
+
+impl hyper::body::Body for OnlyTrailers {
+    type Data = Bytes;
+    type Error = crate::listen::BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+        while let Some(part) = std::task::ready!(Pin::new(&mut self.0).poll_frame(cx)) {
+            part?;
+        }
+        let mut trailers = http::HeaderMap::new();
+        trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
+        Poll::Ready(Some(Ok(hyper::body::Frame::trailers(trailers))))
     }
 }
 
@@ -575,6 +604,46 @@ async fn a_client_that_reads_other_responses_on_its_connection_keeps_a_limited_r
         client.write_all(&room(0, 41_000)).await.unwrap();
         tokio::time::sleep(PACE.time / 2).await;
     }
+}
+
+/// Asserts that the server sends nothing before it answers a ping.
+async fn check_silence(client: &mut DuplexStream) {
+    client.write_all(&frame(kind::PING, 0, 0, &[0; 8])).await.unwrap();
+    assert_eq!(read_frame(client).await.0.kind, kind::PING);
+}
+
+#[tokio::test]
+async fn the_head_of_a_grpc_response_is_sent_with_the_first_frame_of_its_body() {
+    const LITERAL: &[u8] = b"\x40\x0bgrpc-status\x010";
+    let mut client = serve(&Echo::default(), Settings { ping_floor: None, ..SETTINGS });
+    greet(&mut client).await;
+    read_until(&mut client, kind::WINDOW_UPDATE).await;
+    read_until(&mut client, kind::SETTINGS).await;
+    client.write_all(&[request(1, "/grpc-trailers"), request(3, "/grpc")].concat()).await.unwrap();
+    // The requests have been polled when the second ping arrives.
+    check_silence(&mut client).await;
+    check_silence(&mut client).await;
+    client.write_all(&frame(kind::DATA, flag::END_STREAM, 1, b"x")).await.unwrap();
+    let (header, fields) = read_frame(&mut client).await;
+    let only_frame = (kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 1);
+    assert_eq!((header.kind, header.flags, header.stream), only_frame);
+    assert!(fields.starts_with(b"\x88") && fields.ends_with(LITERAL), "{fields:?}");
+    client.write_all(&frame(kind::DATA, 0, 3, b"x")).await.unwrap();
+    for (kind, flags) in [(kind::HEADERS, flag::END_HEADERS), (kind::DATA, 0)] {
+        let (header, _) = read_frame(&mut client).await;
+        assert_eq!((header.kind, header.flags, header.stream), (kind, flags, 3));
+    }
+}
+
+#[tokio::test]
+async fn a_client_without_a_window_receives_the_head_of_a_grpc_response() {
+    let mut client = serve(&Echo::default(), SETTINGS);
+    client.write_all(PREFACE).await.unwrap();
+    let window = [&setting::INITIAL_WINDOW_SIZE.to_be_bytes()[..], &[0; 4]].concat();
+    client.write_all(&frame(kind::SETTINGS, 0, 0, &window)).await.unwrap();
+    client.write_all(&request(1, "/grpc")).await.unwrap();
+    let (header, _) = read_until(&mut client, kind::HEADERS).await;
+    assert_eq!((header.stream, header.flags), (1, flag::END_HEADERS));
 }
 
 #[tokio::test]
