@@ -15,6 +15,7 @@ use tonic::codec::CompressionEncoding;
 use quorate_gotext::quote::go_quote_bytes;
 
 use crate::methods::{Kind, Route, Service, route};
+use crate::status::with_grpc_gos_text;
 
 // Names of headers that are looked up in each request. They are constants because a string would be parsed at each
 // lookup.
@@ -128,6 +129,7 @@ impl Refusal {
     #[must_use]
     pub fn into_http(self) -> Response<Body> {
         let mut response = self.status.into_http();
+        with_grpc_gos_text(response.headers_mut());
         *response.status_mut() = self.code;
         response
     }

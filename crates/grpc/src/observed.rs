@@ -2,6 +2,8 @@
 //!
 //! The status of a gRPC call is in the trailers, or in the headers if the response has no messages. A client that
 //! disconnects ends the call without a status. In each case, the end is reported exactly once.
+//!
+//! All responses of members and proxies pass through such a body, which also writes their statuses as grpc-go does.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,6 +13,8 @@ use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tonic::body::Body;
 use tonic::{Code, Status};
+
+use crate::status::with_grpc_gos_text;
 
 /// Receives the events of a body.
 pub trait Observer: Send + Unpin + 'static {
@@ -36,9 +40,9 @@ pub struct Observed<O: Observer> {
 impl<O: Observer> Observed<O> {
     /// Observes the body of a response with these headers. The headers contain the status if the response has no
     /// messages.
-    pub fn new(headers: &HeaderMap, inner: Body, observer: Option<O>) -> Self {
+    pub fn new(headers: &mut HeaderMap, inner: Body, observer: Option<O>) -> Self {
         let mut observed = Self { inner, observer };
-        if let Some(status) = Status::from_header_map(headers) {
+        if let Some(status) = with_grpc_gos_text(headers) {
             observed.end((status.code(), status.message()));
         }
         observed
@@ -64,13 +68,13 @@ impl<O: Observer> HttpBody for Observed<O> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
-        match &frame {
+        let mut frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        match &mut frame {
             Some(Ok(frame)) => {
                 if let (Some(data), Some(observer)) = (frame.data_ref(), &mut self.observer) {
                     observer.passed(data);
-                } else if let Some(trailers) = frame.trailers_ref() {
-                    match Status::from_header_map(trailers) {
+                } else if let Some(trailers) = frame.trailers_mut() {
+                    match with_grpc_gos_text(trailers) {
                         None => self.end(NO_STATUS),
                         Some(status) => self.end((status.code(), status.message())),
                     }

@@ -127,8 +127,8 @@ impl Counted {
             let status = Status::from_header_map(answer.headers());
             self.count(status.map_or(Code::Ok, |status| status.code()));
         }
-        let (head, body) = answer.into_parts();
-        let body = Body::new(Observed::new(&head.headers, body, Some(self)));
+        let (mut head, body) = answer.into_parts();
+        let body = Body::new(Observed::new(&mut head.headers, body, Some(self)));
         Response::from_parts(head, body)
     }
 

@@ -4,7 +4,7 @@
 //!
 //! * The decoder processes every block completely, because both ends of a connection must agree on the table. Beyond
 //!   the header list limit, it drops the fields but still updates the table.
-//! * The encoder adds only the two fields of a successful gRPC response to its dynamic table, so the table needs no
+//! * The encoder adds only the three fields of a successful gRPC response to its dynamic table, so the table needs no
 //!   eviction. Other fields are sent as literals or, for common statuses, as entries of the static table.
 
 use std::collections::VecDeque;
@@ -199,23 +199,50 @@ fn take_string<R>(block: &mut &[u8], use_text: impl FnOnce(&[u8]) -> R) -> Optio
     Some(if is_coded { use_text(&huffman::decode(text)?) } else { use_text(text) })
 }
 
-/// The content type of gRPC responses, which is added to the table.
+/// The content type of gRPC responses.
 const GRPC: &[u8] = b"application/grpc";
+
 /// Returns whether the response with these headers consists of gRPC messages.
 #[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(http::header::CONTENT_TYPE).is_some_and(|value| value.as_bytes() == GRPC)
 }
 
-/// The size of the two indexed fields in the table, in bytes.
-const INDEXED_BYTES: usize =
-    (12 + GRPC.len() + ENTRY_BYTES) + ("grpc-status".len() + 1 + ENTRY_BYTES);
-
+/// A field of a successful gRPC response, which is added to the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Indexed {
-    GrpcContentType,
-    GrpcStatusOk,
+    ContentType,
+    StatusOk,
+    EmptyMessage,
 }
+
+impl Indexed {
+    const ALL: [Self; 3] = [Self::ContentType, Self::StatusOk, Self::EmptyMessage];
+
+    const fn texts(self) -> (&'static [u8], &'static [u8]) {
+        match self {
+            Self::ContentType => (b"content-type", GRPC),
+            Self::StatusOk => (b"grpc-status", b"0"),
+            Self::EmptyMessage => (b"grpc-message", b""),
+        }
+    }
+
+    fn of(name: &HeaderName, value: &HeaderValue) -> Option<Self> {
+        let texts = (name.as_str().as_bytes(), value.as_bytes());
+        Self::ALL.into_iter().find(|field| field.texts() == texts)
+    }
+}
+
+/// The size of the indexed fields in the table, in bytes.
+const INDEXED_BYTES: usize = {
+    let (mut bytes, mut at) = (0, 0);
+    while at < Indexed::ALL.len() {
+        let (name, value) = Indexed::ALL[at].texts();
+        bytes += name.len() + value.len() + ENTRY_BYTES;
+        at += 1;
+    }
+    bytes
+};
 
 /// Encodes the header blocks of a server.
 #[derive(Debug)]
@@ -229,7 +256,7 @@ pub struct Encoder {
 
 impl Default for Encoder {
     fn default() -> Self {
-        Self { inserted: Vec::with_capacity(2), uses_table: true, announced: None }
+        Self { inserted: Vec::with_capacity(Indexed::ALL.len()), uses_table: true, announced: None }
     }
 }
 
@@ -282,45 +309,43 @@ impl Encoder {
 
     /// Appends `content-type: application/grpc`.
     pub fn grpc_content_type(&mut self, out: &mut Vec<u8>) {
-        if !self.indexed(Indexed::GrpcContentType, out) {
-            out.push(if self.uses_table { 0x40 | CONTENT_TYPE } else { 0x0f });
-            if !self.uses_table {
-                out.push(CONTENT_TYPE - 15);
-            }
-            put_string(GRPC, out);
-        }
+        self.indexed(Indexed::ContentType, out);
     }
 
-    /// Appends `grpc-status: 0`.
+    /// Appends the status of a successful gRPC response. grpc-go always sends a message, too, even if it is empty.
     pub fn grpc_status_ok(&mut self, out: &mut Vec<u8>) {
-        if !self.indexed(Indexed::GrpcStatusOk, out) {
-            out.push(if self.uses_table { 0x40 } else { 0 });
-            put_string(b"grpc-status", out);
-            put_string(b"0", out);
+        self.indexed(Indexed::StatusOk, out);
+        self.indexed(Indexed::EmptyMessage, out);
+    }
+
+    fn indexed(&mut self, field: Indexed, out: &mut Vec<u8>) {
+        if let Some(position) = self.inserted.iter().position(|other| *other == field) {
+            let index = STATIC_COUNT + self.inserted.len() - position;
+            out.push(0x80 | index.to_le_bytes()[0]);
+            return;
+        }
+        let (name, value) = field.texts();
+        match (field, self.uses_table) {
+            (Indexed::ContentType, true) => out.push(0x40 | CONTENT_TYPE),
+            (Indexed::ContentType, false) => out.extend_from_slice(&[0x0f, CONTENT_TYPE - 15]),
+            (Indexed::StatusOk | Indexed::EmptyMessage, uses_table) => {
+                out.push(if uses_table { 0x40 } else { 0 });
+                put_string(name, out);
+            }
+        }
+        put_string(value, out);
+        if self.uses_table {
+            self.inserted.push(field);
         }
     }
 
-    fn indexed(&mut self, field: Indexed, out: &mut Vec<u8>) -> bool {
-        let Some(position) = self.inserted.iter().position(|other| *other == field) else {
-            if self.uses_table {
-                self.inserted.push(field);
-            }
-            return false;
-        };
-        let index = STATIC_COUNT + self.inserted.len() - position;
-        out.push(0x80 | index.to_le_bytes()[0]);
-        true
-    }
-
-    /// Appends a field. The two fields of a successful gRPC response are added to the table.
+    /// Appends a field. The fields of a successful gRPC response are added to the table.
     pub fn field(&mut self, name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
+        if let Some(field) = Indexed::of(name, value) {
+            return self.indexed(field, out);
+        }
         if *name == http::header::CONTENT_TYPE {
-            if value.as_bytes() == GRPC {
-                return self.grpc_content_type(out);
-            }
             out.extend_from_slice(&[0x0f, CONTENT_TYPE - 15]);
-        } else if name == "grpc-status" && value.as_bytes() == b"0" {
-            return self.grpc_status_ok(out);
         } else {
             out.push(if value.is_sensitive() { 0x10 } else { 0 });
             put_string(name.as_str().as_bytes(), out);
@@ -502,7 +527,7 @@ mod tests {
             encoder.field(&name, &HeaderValue::from_static("gone"), &mut block);
             assert_eq!(
                 fields(&mut decoder, &block),
-                list(&[("grpc-status", "0"), ("grpc-message", "gone")]),
+                list(&[("grpc-status", "0"), ("grpc-message", ""), ("grpc-message", "gone")]),
                 "{round}"
             );
         }
@@ -556,6 +581,7 @@ mod tests {
         prop_oneof![
             Just("content-type".to_owned()),
             Just("grpc-status".to_owned()),
+            Just("grpc-message".to_owned()),
             "[a-z0-9-]{1,200}"
         ]
     }

@@ -8,6 +8,8 @@ use quorate_api::etcdserverpb as pb;
 use quorate_tests::{Kind, Proxy, RawFrame, RawHttp2, Server, call_head, framed, on_both_servers};
 
 on_both_servers! {
+    statuses_have_the_fields_that_grpc_go_sends_in_the_same_order,
+    a_proxy_sends_statuses_like_a_member,
     a_stream_sends_nothing_before_its_first_message,
     each_message_of_a_stream_has_its_own_data_frame,
     each_message_of_a_stream_through_a_proxy_has_its_own_data_frame,
@@ -40,6 +42,12 @@ fn headers(fields: &[(&str, &str)], ends: bool) -> RawFrame {
     RawFrame::Headers(fields.iter().map(owned).collect(), ends)
 }
 
+/// Returns the only frame of a response without messages.
+fn only_status(code: &str, message: &str) -> RawFrame {
+    let (status, kind) = ((":status", "200"), ("content-type", "application/grpc"));
+    headers(&[status, kind, ("grpc-status", code), ("grpc-message", message)], true)
+}
+
 fn head() -> RawFrame {
     headers(&[(":status", "200"), ("content-type", "application/grpc")], false)
 }
@@ -55,6 +63,53 @@ fn frames(raw: &mut RawHttp2, path: &str, body: &[u8]) -> Vec<RawFrame> {
             return frames;
         }
     }
+}
+
+async fn statuses_have_the_fields_that_grpc_go_sends_in_the_same_order(kind: Kind) {
+    let server = Server::start(kind).await;
+    check_statuses(server.port(), "3");
+    check_empty_stream(server.port());
+}
+
+async fn a_proxy_sends_statuses_like_a_member(kind: Kind) {
+    let server = Server::start(kind).await;
+    let proxy = Proxy::start(kind, &[server.port()], &[]).await;
+    match kind {
+        Kind::Quorate => {
+            check_statuses(proxy.port(), "3");
+            check_empty_stream(proxy.port());
+        }
+        // etcd's proxy replaces the codes of some errors, and the status of a stream that its client ends.
+        Kind::Etcd => check_statuses(proxy.port(), "2"),
+    }
+}
+
+fn check_empty_stream(port: u16) {
+    let mut raw = RawHttp2::connect(port);
+    assert_eq!(frames(&mut raw, KEEP_ALIVE, b""), [only_status("0", "")]);
+}
+
+/// Checks the responses to good and bad requests. A put without a key is refused with the code `refused`.
+fn check_statuses(port: u16, refused: &str) {
+    let mut raw = RawHttp2::connect(port);
+    // The second response may refer to fields of the first one.
+    for _ in 0..2 {
+        let success = frames(&mut raw, PUT, &framed(PUT_MESSAGE));
+        assert_eq!(success.first(), Some(&head()));
+        let trailers = headers(&[("grpc-status", "0"), ("grpc-message", "")], true);
+        assert_eq!(success.last(), Some(&trailers));
+        assert_eq!(success.len(), 3, "{success:?}");
+    }
+    let no_key = frames(&mut raw, PUT, &framed(b""));
+    assert_eq!(no_key, [only_status(refused, "etcdserver: key is not provided")]);
+    let unknown = frames(&mut raw, "/a%/b", b"");
+    assert_eq!(unknown, [only_status("12", "unknown service a%25")]);
+    let unknown = frames(&mut raw, "/\u{e9}/b", b"");
+    assert_eq!(unknown, [only_status("12", "unknown service %C3%A9")]);
+    let mut malformed = framed(RENEWAL);
+    malformed[0] = 2;
+    let malformed = frames(&mut raw, KEEP_ALIVE, &malformed);
+    assert_eq!(malformed, [only_status("13", "grpc: received unexpected payload format 2")]);
 }
 
 async fn a_stream_sends_nothing_before_its_first_message(kind: Kind) {

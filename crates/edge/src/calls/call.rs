@@ -99,7 +99,7 @@ impl Future for Call {
         }
         let (mut head, body) = response.into_parts();
         let body = large_reply::body_of(&mut head.extensions, body);
-        let body = Observed::new(&head.headers, body, self.stats.take());
+        let body = Observed::new(&mut head.headers, body, self.stats.take());
         Poll::Ready(Ok(Response::from_parts(head, body)))
     }
 }

@@ -111,8 +111,8 @@ fn refused_with(status: Status, mut stats: CallStats) -> HttpResponse<Observed<C
 }
 
 fn observed(response: HttpResponse<Body>, stats: CallStats) -> HttpResponse<Observed<CallStats>> {
-    let (head, body) = response.into_parts();
-    let body = Observed::new(&head.headers, body, Some(stats));
+    let (mut head, body) = response.into_parts();
+    let body = Observed::new(&mut head.headers, body, Some(stats));
     HttpResponse::from_parts(head, body)
 }
 

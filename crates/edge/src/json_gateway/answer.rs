@@ -336,7 +336,7 @@ mod tests {
         };
         let answer = |may_write| {
             let body = tonic::body::Body::new(Full::new(framed(&reply)));
-            let body = Observed::new(&http::HeaderMap::new(), body, None);
+            let body = Observed::new(&mut http::HeaderMap::new(), body, None);
             let conversion = Conversion::of("etcdserverpb.Maintenance", "Status").unwrap();
             let bound = (&replies, Duration::from_millis(1));
             unary(Messages::of(Response::new(body)), conversion, may_write, bound)

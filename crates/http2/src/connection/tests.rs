@@ -131,9 +131,10 @@ fn a_unary_call_is_answered_with_three_frames() {
         assert_eq!(receive(&mut connection, &bytes).unwrap(), expected);
         assert!(connection.reply(stream, b"\0\0\0\0\x01y"));
         let (head, trailers) = if stream == 1 {
-            (b"\x88\x5f\x10application/grpc".to_vec(), b"\x40\x0bgrpc-status\x010".to_vec())
+            let trailers = b"\x40\x0bgrpc-status\x010\x40\x0cgrpc-message\x00";
+            (b"\x88\x5f\x10application/grpc".to_vec(), trailers.to_vec())
         } else {
-            (b"\x88\xbf".to_vec(), b"\xbe".to_vec())
+            (b"\x88\xc0".to_vec(), b"\xbf\xbe".to_vec())
         };
         let frames = [
             (HEADERS, END_HEADERS, stream, head),
