@@ -52,7 +52,9 @@ pub(crate) fn serve_peer_port(
     let services = Services { grpc: None::<Router>, http: Some(service) };
     // As in etcd, the head must arrive within one read timeout, and an idle connection is kept for twice that time.
     let head = transport::read_timeout(config);
-    let limits = connection_limits(config, ConnectionTimeouts { idle: head * 2, head }, permits);
+    let idle = head * 2;
+    let timeouts = ConnectionTimeouts { idle, between: Some(idle), head };
+    let limits = connection_limits(config, timeouts, permits);
     for listener in listeners {
         log::info!("serving peer traffic", "address" = listener.to_string());
         if let Err(error) = listener.set_user_timeout(transport::write_timeout(config)) {

@@ -215,6 +215,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_connection_of_a_client_stays_open_between_requests() {
+        let mut client = begin(true).await;
+        client.write_all(b"0\r\n\r\n").await.unwrap();
+        read_until(&mut client, b"0\r\n\r\n").await;
+        let ended = tokio::time::timeout(TIMEOUTS.idle * 10, client.read_u8()).await;
+        assert!(ended.is_err(), "the idle connection ended: {ended:?}");
+        client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        read_until(&mut client, b"HTTP/1.1 200 OK\r\n").await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_slow_request_head_after_a_streamed_response_closes_the_connection() {
         let mut client = begin(true).await;
         client.write_all(b"0\r\n\r\n").await.unwrap();

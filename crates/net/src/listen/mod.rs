@@ -16,8 +16,8 @@
 //!   services account for the data that they have read.
 //! * [`ConnectionTimeouts`] limits the time until a connection's first bytes identify its protocol, and the time for
 //!   each HTTP/1 head to arrive. A head that starts to arrive during the previous request has the time limit of an idle
-//!   connection. An idle HTTP/2 connection has no time limit. It stays open while it answers pings and its permit is
-//!   not needed.
+//!   connection. The idle connection of a client has no time limit. It stays open while its permit is not needed and,
+//!   over HTTP/2, while it answers pings.
 
 mod addresses;
 mod buffered;
@@ -134,16 +134,18 @@ pub struct ConnectionLimits {
 /// The time limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionTimeouts {
-    /// Maximum time until the first byte of a request.
+    /// Maximum time until the first byte of the first request.
     pub idle: Duration,
+    /// Maximum time between a response and the head of the next HTTP/1 request; `None` means no limit.
+    pub between: Option<Duration>,
     /// Maximum time from the first byte of a request until its head is complete.
     pub head: Duration,
 }
 
 impl ConnectionTimeouts {
-    /// The limits for clients, whose idle connections may wait a long time for the next request.
+    /// The limits for clients. As in etcd, a client may keep a connection open between requests.
     pub const FOR_CLIENTS: Self =
-        Self { idle: Duration::from_secs(300), head: Duration::from_secs(10) };
+        Self { idle: Duration::from_secs(300), between: None, head: Duration::from_secs(10) };
 }
 
 /// The services of a listener. A protocol whose service is `None` is not served.
@@ -531,7 +533,7 @@ async fn serve_http1<H: Http1Service>(
     };
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.timeouts.idle)
+        .header_read_timeout(limits.timeouts.between)
         .title_case_headers(true)
         .half_close(H::ANSWERS_HALF_CLOSED)
         .serve_connection(TokioIo::new(io), FromLibrary(service));

@@ -65,7 +65,7 @@ impl Http1Service for Answering {
 }
 
 pub(super) const TIMEOUTS: ConnectionTimeouts =
-    ConnectionTimeouts { idle: Duration::from_secs(300), head: Duration::from_millis(100) };
+    ConnectionTimeouts { head: Duration::from_millis(100), ..ConnectionTimeouts::FOR_CLIENTS };
 
 /// Returns limits with `permits` connection permits.
 pub(super) fn limits(permits: u64) -> ConnectionLimits {
