@@ -103,6 +103,10 @@ const SMALL_WINDOW_BYTES: u32 = (1 << 16) - 1;
 /// headers is refused. If the headers exceed twice the limit, the connection is closed.
 const HEADER_LIST_BYTES_MAX: usize = 256 << 10;
 
+/// Maximum number of header fields of an HTTP/1 request. A request with more fields is refused. The library reserves
+/// 64 bytes for each field while it parses a request.
+const HTTP1_FIELDS_MAX: usize = 1024;
+
 /// Maximum number of streams that a client may open and reset before they are processed. The limit is high because a
 /// client may cancel many calls at once without being an attacker.
 const STREAMS_GIVEN_UP_MAX: u32 = 1024;
@@ -534,6 +538,7 @@ async fn serve_http1<H: Http1Service>(
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.timeouts.between)
+        .max_headers(HTTP1_FIELDS_MAX)
         .title_case_headers(true)
         .half_close(H::ANSWERS_HALF_CLOSED)
         .serve_connection(TokioIo::new(io), FromLibrary(service));

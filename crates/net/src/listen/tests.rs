@@ -103,6 +103,19 @@ async fn read_answer(stream: &mut TcpStream) {
 }
 
 #[tokio::test]
+async fn a_request_with_too_many_header_fields_is_refused() {
+    for (count, code) in [(HTTP1_FIELDS_MAX - 1, "200"), (HTTP1_FIELDS_MAX, "431")] {
+        let mut stream = connect(None).await;
+        let fields: String = (0..count).map(|number| format!("x-{number}: y\r\n")).collect();
+        let request = format!("GET / HTTP/1.1\r\nHost: x\r\n{fields}\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(answer, *format!("HTTP/1.1 {code}").as_bytes(), "{count} fields");
+    }
+}
+
+#[tokio::test]
 async fn an_incomplete_request_head_closes_the_connection_at_its_deadline() {
     for part in ["P", "GET", "GET /health HTTP/1.1\r\nHost: x\r\n"] {
         let mut stream = connect(None).await;
