@@ -314,15 +314,19 @@ impl Proposer {
     }
 
     /// Refuses a client's write that this member refuses when it applies the write, if the cluster has members that run
-    /// etcd.
+    /// etcd. Commands that add a user or a role are checked in every cluster, because a name that is too long must never
+    /// enter the log ([`AuthCommand::check_new_name`](quorate_state::apply::AuthCommand::check_new_name)).
     ///
-    /// Many versions of etcd do not check every part of a transaction when they apply it: a member that did not receive
-    /// the request from the client drops the ranges before the checks, older versions do not check the permissions for
-    /// nested operations, and etcd 3.5 checks no permissions while NOSPACE is active. These members would execute a
-    /// write that Quorate members refuse. A write that is proposed here is still refused by Quorate members alone if
-    /// the state changes between this check and the write's entry.
+    /// Many versions of etcd do not check every part of a write when they apply it: a member that did not receive a
+    /// transaction from the client drops the ranges before the checks, older versions do not check the permissions for
+    /// nested operations, etcd 3.5 checks no permissions while NOSPACE is active, and etcd up to 3.5.7 grants
+    /// permissions for invalid ranges. These members would execute a write that Quorate members refuse. A write that is
+    /// proposed here is still refused by Quorate members alone if the state changes between this check and the write's
+    /// entry.
     pub(crate) fn check_for_etcd(&self, write: &Write<'_>) -> StoreResult<'_, ()> {
-        if !self.has_members_of_etcd() {
+        let has_new_name =
+            write.request.auth_user_add.is_some() || write.request.auth_role_add.is_some();
+        if !has_new_name && !self.has_members_of_etcd() {
             return StoreFuture::ready(Ok(()));
         }
         let (username, auth_revision) = write.user.clone();

@@ -9,9 +9,9 @@ use super::compare::Plan;
 use super::guard::Guards;
 use super::keyspace::Answer;
 use super::txn::check_plan;
-use super::{Command, Request, State};
+use super::{AuthCommand, Command, Refusal, Request, State};
 use crate::alarm::Alarms;
-use crate::auth::AuthReader;
+use crate::auth::{AuthReader, AuthRefusal, check_new_range};
 use crate::lease::Leases;
 use crate::members::Members;
 use crate::mvcc::{StoreReader, Tally, View};
@@ -103,18 +103,33 @@ impl PublishedState {
         self.facts.look(look)
     }
 
-    /// Checks whether a request would be refused by a guard, or as a transaction, if it were applied to the published
-    /// state.
+    /// Checks whether a request would be refused if it were applied to the published state. Commands other than
+    /// transactions are checked only for the refusals that some version of etcd does not make: those of the guards, a
+    /// name that is too long, and a permission for an invalid range.
     pub fn check(&self, request: &Request) -> Answer<()> {
         let (facts, auth) = (self.facts(), self.auth.view());
         let guards = Guards { alarms: &facts.alarms, auth: &auth, leases: &self.leases };
         if let Err(refusal) = guards.check(request) {
             return Ok(Err(refusal));
         }
-        let Command::Txn(txn) = &request.command else { return Ok(Ok(())) };
-        let view = self.view();
-        let snapshot = view.snapshot();
-        Ok(check_plan(&Plan::new(txn, &snapshot)?, &snapshot, &self.leases))
+        match &request.command {
+            Command::Txn(txn) => {
+                let view = self.view();
+                let snapshot = view.snapshot();
+                Ok(check_plan(&Plan::new(txn, &snapshot)?, &snapshot, &self.leases))
+            }
+            Command::Auth(command) => Ok(check_auth(command).map_err(Refusal::from)),
+            Command::Range(_)
+            | Command::Put(_)
+            | Command::DeleteRange(_)
+            | Command::Compaction(_)
+            | Command::LeaseGrant(_)
+            | Command::LeaseRevoke(_)
+            | Command::LeaseCheckpoint(_)
+            | Command::Alarm(_)
+            | Command::Cluster(_)
+            | Command::Nothing => Ok(Ok(())),
+        }
     }
 
     /// Returns the index of the last entry whose effects are published.
@@ -128,6 +143,16 @@ impl PublishedState {
     pub fn applied_term(&self) -> u64 {
         self.applied.term.load(Ordering::Acquire)
     }
+}
+
+/// Makes the refusals of an auth command that depend on the command alone.
+fn check_auth(command: &AuthCommand) -> Result<(), AuthRefusal> {
+    if let AuthCommand::RoleGrantPermission(request) = command
+        && let Some(permission) = &request.perm
+    {
+        check_new_range(permission)?;
+    }
+    command.check_new_name()
 }
 
 impl State {

@@ -17,6 +17,7 @@ use quorate_api::membershippb::{
 use quorate_api::{any_text, deep_txn};
 
 use crate::alarm::Cause;
+use crate::auth::{self, AuthRefusal};
 use crate::members::{Member, parse_id};
 
 /// The methods of a bare v2 request. In the current encoding, the field with the same number contains a nested message.
@@ -108,6 +109,30 @@ impl AuthCommand {
             | Self::RoleRevokePermission(_)
             | Self::RoleList => true,
             Self::Authenticate(_) | Self::Status | Self::UserGet(_) | Self::RoleGet(_) => false,
+        }
+    }
+
+    /// Refuses a command whose name for a new user or role is too long in every state. Such an entry must not enter the
+    /// log, because an etcd member that applies it exits, and exits again after each restart.
+    pub fn check_new_name(&self) -> Result<(), AuthRefusal> {
+        match self {
+            Self::UserAdd(request) => auth::check_new_name(&request.name),
+            Self::RoleAdd(request) => auth::check_new_name(&request.name),
+            Self::Authenticate(_)
+            | Self::Enable
+            | Self::Disable
+            | Self::Status
+            | Self::UserDelete(_)
+            | Self::UserGet(_)
+            | Self::UserChangePassword(_)
+            | Self::UserGrantRole(_)
+            | Self::UserRevokeRole(_)
+            | Self::UserList
+            | Self::RoleDelete(_)
+            | Self::RoleGet(_)
+            | Self::RoleGrantPermission(_)
+            | Self::RoleRevokePermission(_)
+            | Self::RoleList => Ok(()),
         }
     }
 

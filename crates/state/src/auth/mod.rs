@@ -200,9 +200,8 @@ impl Auth {
         if request.name.is_empty() {
             return Ok(Err(AuthRefusal::UserEmpty));
         }
-        let name = stored_name(&request.name);
-        if name.len() > NAME_BYTES_MAX {
-            return Ok(Err(AuthRefusal::NameTooLong));
+        if let Err(refusal) = check_new_name(&request.name) {
+            return Ok(Err(refusal));
         }
         if self.view.user(&request.name).is_some() {
             return Ok(Err(AuthRefusal::UserAlreadyExists));
@@ -216,6 +215,7 @@ impl Auth {
                 Err(refusal) => return Ok(Err(refusal)),
             }
         };
+        let name = stored_name(&request.name);
         let user = authpb::User { name, password, roles: Vec::new(), options: Some(options) };
         self.put_user(&request.name, user, batch);
         self.count_change(batch);
@@ -300,14 +300,11 @@ impl Auth {
         if name.is_empty() {
             return Err(AuthRefusal::RoleEmpty);
         }
-        let stored_name = stored_name(name);
-        if stored_name.len() > NAME_BYTES_MAX {
-            return Err(AuthRefusal::NameTooLong);
-        }
+        check_new_name(name)?;
         if self.view.roles.contains_key(name) {
             return Err(AuthRefusal::RoleAlreadyExists);
         }
-        let role = authpb::Role { name: stored_name, key_permission: Vec::new() };
+        let role = authpb::Role { name: stored_name(name), key_permission: Vec::new() };
         self.put_role(name, role, batch);
         self.count_change(batch);
         Ok(())
@@ -343,9 +340,7 @@ impl Auth {
         batch: &mut Batch,
     ) -> Result<(), AuthRefusal> {
         let permission = permission.ok_or(AuthRefusal::PermissionNotGiven)?;
-        if !is_valid_range(&permission.key, &permission.range_end) {
-            return Err(AuthRefusal::InvalidManagement);
-        }
+        check_new_range(permission)?;
         let mut role = self.view.roles.get(name).ok_or(AuthRefusal::RoleNotFound)?.clone();
         let held = &mut role.key_permission;
         let at = held.partition_point(|held| held.key < permission.key);
@@ -432,6 +427,11 @@ fn stored_name(name: &str) -> Bytes {
     any_text::to_bytes(name).into()
 }
 
+/// Refuses the name of a new user or role if it is longer than a key of the backend file.
+pub(crate) fn check_new_name(name: &str) -> Result<(), AuthRefusal> {
+    if stored_name(name).len() > NAME_BYTES_MAX { Err(AuthRefusal::NameTooLong) } else { Ok(()) }
+}
+
 /// Returns the user without the role, or `None` if the user does not have the role.
 fn without_role(user: &authpb::User, role: &str) -> Option<authpb::User> {
     let holds = user.roles.iter().any(|held| held == role);
@@ -442,10 +442,15 @@ fn without_role(user: &authpb::User, role: &str) -> Option<authpb::User> {
     })
 }
 
-/// Returns whether the fields denote a single key, all keys from a key on, or a range that contains
-/// keys.
-fn is_valid_range(key: &[u8], range_end: &[u8]) -> bool {
-    !key.is_empty() && (range_end.is_empty() || range_end == [0] || key < range_end)
+/// Refuses a permission unless its range is a single key, all keys from a key on, or a range that contains keys. etcd
+/// up to 3.5.7 grants other ranges as well.
+pub(crate) fn check_new_range(permission: &authpb::Permission) -> Result<(), AuthRefusal> {
+    let (key, range_end) = (&permission.key[..], &permission.range_end[..]);
+    if !key.is_empty() && (range_end.is_empty() || range_end == [0] || key < range_end) {
+        Ok(())
+    } else {
+        Err(AuthRefusal::InvalidManagement)
+    }
 }
 
 /// Decodes the hash in a request into its stored form.

@@ -1,11 +1,12 @@
 //! Tables of requests that are refused in every state, because of their structure or because of
 //! overlapping writes. Permission checks of the keys of a lease.
 
+use quorate_api::authpb;
 use quorate_api::etcdserverpb::request_op::Request as Op;
 
 use super::cost::leased_keys;
 use super::*;
-use crate::auth::{Access, Caller};
+use crate::auth::{Access, Caller, NAME_BYTES_MAX};
 use RequestRefusal::{
     DuplicateKey, EmptyKey, EmptyOperation, InvalidSortOption, LeaseProvided, TooManyOperations,
     ValueProvided,
@@ -57,6 +58,33 @@ fn only_an_administrators_older_token_may_read_the_keys_of_a_lease() {
     let permission = Permission { auth, caller: writer, leases: &log.state.published.leases };
     let denied = permission.check_lease_keys(&[Bytes::from_static(b"q")]);
     assert_eq!(denied, Err(AuthRefusal::PermissionDenied));
+}
+
+#[test]
+fn auth_commands_that_etcd_would_not_refuse_are_refused_before_they_are_proposed() {
+    let published = Log::new().state.published();
+    let check = |command: AuthCommand| {
+        let command = Command::Auth(command);
+        let request = Request { id: 1, username: String::new(), auth_revision: 0, command };
+        published.check(&request).unwrap()
+    };
+    for (count, checked) in
+        [(NAME_BYTES_MAX, Ok(())), (NAME_BYTES_MAX + 1, Err(AuthRefusal::NameTooLong.into()))]
+    {
+        let name = "n".repeat(count);
+        assert_eq!(check(AuthCommand::RoleAdd(pb::AuthRoleAddRequest { name })), checked);
+        let name = "n".repeat(count);
+        let user = pb::AuthUserAddRequest { name, ..pb::AuthUserAddRequest::default() };
+        assert_eq!(check(AuthCommand::UserAdd(user)), checked);
+    }
+    let grant = |key, range_end| {
+        let perm =
+            Some(authpb::Permission { perm_type: 0, key: text(key), range_end: text(range_end) });
+        let name = "role".to_owned();
+        check(AuthCommand::RoleGrantPermission(pb::AuthRoleGrantPermissionRequest { name, perm }))
+    };
+    assert_eq!(grant("a", "b"), Ok(()));
+    assert_eq!(grant("b", "a"), Err(AuthRefusal::InvalidManagement.into()));
 }
 
 #[test]
