@@ -2,7 +2,7 @@
 //!
 //! A requested range is covered by a union of permissions if it lies within one of these ranges,
 //! which a binary search finds. The set is built when a permission changes, and every request uses
-//! it.
+//! it. Only for a range that ends before its first key, the permissions themselves decide (`permission_tree`).
 //!
 //! As in requests, a range is given by its first key and its end. Without an end, the range is that key alone. An end
 //! of one zero byte means all keys from the first key on. A range with an empty first key contains no keys.
@@ -11,57 +11,28 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-/// The end of a range. Ends sort in key order.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum End {
-    Before(Bytes),
-    Unbounded,
-}
-
-impl End {
-    /// Builds the end from the two fields of a request. Returns `None` if the range contains no
-    /// keys.
-    fn of(key: &[u8], range_end: &[u8]) -> Option<Self> {
-        match range_end {
-            _ if key.is_empty() => None,
-            [] => Some(Self::Before([key, &[0]].concat().into())),
-            [0] => Some(Self::Unbounded),
-            end if key < end => Some(Self::Before(Bytes::copy_from_slice(end))),
-            _ => None,
-        }
-    }
-
-    fn is_after(&self, key: &[u8]) -> bool {
-        match self {
-            Self::Before(end) => key < &end[..],
-            Self::Unbounded => true,
-        }
-    }
-
-    /// Returns whether no key lies between this end and the start of a range that begins at `key`.
-    fn meets(&self, key: &[u8]) -> bool {
-        match self {
-            Self::Before(end) => key <= &end[..],
-            Self::Unbounded => true,
-        }
-    }
-}
+use super::permission_tree::{End, PermissionTree};
 
 /// A set of keys, stored as disjoint ranges in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeySet {
     /// The first key and the end of each range.
     ranges: Vec<(Bytes, End)>,
+    permissions: PermissionTree,
 }
 
 impl KeySet {
-    /// Returns the union of ranges, each given by its first key and its end. Ranges without keys
-    /// are ignored.
+    /// Returns the union of ranges, each given by its first key and its end. The ranges are in the order in which etcd
+    /// collects them. Ranges without keys are ignored.
     pub(super) fn union<'a>(ranges: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut sorted: Vec<(Bytes, End)> = ranges
             .into_iter()
             .filter_map(|(key, end)| Some((Bytes::copy_from_slice(key), End::of(key, end)?)))
             .collect();
+        let mut permissions = PermissionTree::default();
+        for range in &sorted {
+            permissions.insert(range.clone());
+        }
         sorted.sort_unstable();
         let mut ranges: Vec<(Bytes, End)> = Vec::with_capacity(sorted.len());
         for (key, end) in sorted {
@@ -74,17 +45,19 @@ impl KeySet {
                 Some(_) | None => ranges.push((key, end)),
             }
         }
-        Self { ranges }
+        Self { ranges, permissions }
     }
 
-    /// Returns whether all keys of a range are in the set. For a range that ends at or before its first key, returns
-    /// whether that key is in the set, as etcd does.
+    /// Returns whether all keys of a range are in the set. For a range that ends at its first key, returns whether that
+    /// key is in the set, as etcd does. A range that ends before its first key is covered only if etcd's search of the
+    /// permissions finds the first key.
     pub(super) fn covers(&self, key: &[u8], range_end: &[u8]) -> bool {
         let Some((_, last)) = self.last_from(key) else { return false };
-        if range_end.is_empty() {
-            return last.is_after(key);
+        match End::of(key, range_end) {
+            Some(end) => end <= *last,
+            None if !last.is_after(key) => false,
+            None => range_end == key || self.permissions.permits_inverted(key, range_end),
         }
-        End::of(key, range_end).map_or_else(|| last.is_after(key), |end| end <= *last)
     }
 
     /// Returns the end of the range that contains a key, if the set contains the key.
@@ -109,8 +82,35 @@ mod tests {
 
     use super::*;
 
+    /// The decisions of etcd 3.5.16. Each line contains a user's permissions, in etcd's order, and for each permitted
+    /// first key, the permitted ends before it. All keys are single letters; `-` is the end of all keys.
+    const DECISIONS: &str = include_str!("../../testdata/permissions/inverted_ranges.txt");
+
     fn set(ranges: &[(&str, &str)]) -> KeySet {
         KeySet::union(ranges.iter().map(|(key, end)| (key.as_bytes(), end.as_bytes())))
+    }
+
+    #[test]
+    fn ranges_that_end_before_their_first_key_are_permitted_as_in_etcd() {
+        let mut decision_count = 0;
+        for line in DECISIONS.lines() {
+            let (permissions, decisions) = line.split_once(" => ").unwrap();
+            let ranges = permissions.split(' ').map(|range| match range.split_at(1) {
+                (key, "-") => (key.as_bytes(), &b"\0"[..]),
+                (key, end) => (key.as_bytes(), end.as_bytes()),
+            });
+            let set = KeySet::union(ranges);
+            for decision in decisions.split(' ') {
+                let (key, ends) = decision.split_once(':').unwrap();
+                for end in ('a'..='z').map(String::from).take_while(|end| &end[..] < key) {
+                    let expected = ends.contains(&end);
+                    let permitted = set.covers(key.as_bytes(), end.as_bytes());
+                    assert_eq!(permitted, expected, "{key} {end} with {permissions}");
+                    decision_count += 1;
+                }
+            }
+        }
+        assert_eq!(decision_count, 4837);
     }
 
     #[test]
@@ -128,13 +128,14 @@ mod tests {
             ("x", "\0", true),
             ("w", "\0", false),
             ("y", "yy", true),
-            // For an empty range, only its first key matters.
+            // For an empty range, the first key matters, and for some also the order of the permissions.
             ("a", "a", true),
             ("b", "b", true),
             ("b", "a", true),
             ("f", "f", false),
             ("g", "a", false),
-            ("x", "b", true),
+            ("x", "b", false),
+            ("x", "n", true),
             ("", "", false),
             ("", "\0", false),
         ] {
@@ -175,9 +176,10 @@ mod tests {
             let set = KeySet::union(owned.iter().map(|(key, end)| (&key[..], &end[..])));
             let is_granted =
                 |letter| ranges.iter().any(|(key, end)| *key <= letter && letter < *end);
-            let expected =
-                is_granted(asked.0) && (asked.0..asked.1.max(asked.0)).all(is_granted);
-            prop_assert_eq!(set.covers(&key_of(asked.0), &key_of(asked.1)), expected);
+            if asked.0 <= asked.1 {
+                let expected = is_granted(asked.0) && (asked.0..asked.1).all(is_granted);
+                prop_assert_eq!(set.covers(&key_of(asked.0), &key_of(asked.1)), expected);
+            }
             prop_assert_eq!(set.covers(&key_of(asked.0), b""), is_granted(asked.0));
             let end = set.end_after(&key_of(asked.0));
             prop_assert_eq!(end.is_some(), is_granted(asked.0));

@@ -18,6 +18,7 @@
 //! (`requests::passwords`) and signed tokens (`jwt`).
 
 mod key_set;
+mod permission_tree;
 mod record;
 mod refusal;
 mod shared;
