@@ -62,13 +62,6 @@ pub enum RequestError {
     Unhealthy,
     #[error("etcdserver: can only promote a learner member which is in sync with leader")]
     LearnerNotReady,
-    /// etcd members up to 3.5.30 and 3.6.11 store the change as if the learner were a voter, and then refuse to promote
-    /// the learner.
-    #[error(
-        "etcdserver: the peer URLs of a learner cannot be changed while members of the cluster run etcd; remove the \
-         learner, and add it again with the new URLs"
-    )]
-    LearnerUrlsFixed,
     #[error("etcdserver: wrong downgrade target version format")]
     WrongDowngradeVersionFormat,
     #[error("etcdserver: invalid downgrade target version")]

@@ -44,7 +44,6 @@ const fn code(error: &RequestError) -> Code {
         | RequestError::BadLeaderTransferee
         | RequestError::NotSupportedForLearner
         | RequestError::LearnerNotReady
-        | RequestError::LearnerUrlsFixed
         | RequestError::ClusterVersionUnavailable
         | RequestError::DowngradeInProgress
         | RequestError::NoDowngradeInProgress => Code::FailedPrecondition,
@@ -279,12 +278,6 @@ mod tests {
                 RequestError::LearnerNotReady,
                 9,
                 "etcdserver: can only promote a learner member which is in sync with leader",
-            ),
-            (
-                RequestError::LearnerUrlsFixed,
-                9,
-                "etcdserver: the peer URLs of a learner cannot be changed while members of the cluster run etcd; \
-                 remove the learner, and add it again with the new URLs",
             ),
             (
                 RequestError::WrongDowngradeVersionFormat,

@@ -23,7 +23,6 @@ use quorate_requests::{RequestError, StoreFuture, StoreResult, Write, WriteFutur
 use quorate_state::alarm::Cause;
 use quorate_state::apply::{Command, PublishedState, Request, Response};
 use quorate_state::backend::Backend;
-use quorate_state::members::Member;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 use quorate_telemetry::trace::CallTrace;
@@ -347,16 +346,12 @@ impl Proposer {
         StoreFuture::pending(blocking(check))
     }
 
+    /// Returns whether one of the other members runs etcd. A member that has not connected to this member yet counts as
+    /// a member that runs etcd.
     fn has_members_of_etcd(&self) -> bool {
-        self.runs_etcd_on(|_| true)
-    }
-
-    /// Returns whether one of the other members that `includes` selects runs etcd. A member that has not connected to
-    /// this member yet counts as a member that runs etcd.
-    pub(crate) fn runs_etcd_on(&self, includes: impl Fn(&Member) -> bool) -> bool {
         self.published.look(|facts| {
             let mut others = facts.members.iter().filter(|member| member.id.0 != self.info.id());
-            others.any(|member| includes(member) && !self.peers.announces_settings(member.id.0))
+            others.any(|member| !self.peers.announces_settings(member.id.0))
         })
     }
 

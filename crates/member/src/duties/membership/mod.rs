@@ -102,11 +102,9 @@ impl Membership {
         peer_urls: &[String],
     ) -> Result<Vec<Member>, RequestError> {
         // URLs are checked before the change is proposed, because an invalid URL would stay in the member list.
-        let row = Member::new(MemberId(id), parse_urls(peer_urls)?);
-        let facts = self.info.facts();
-        // The learner's own program is still unknown if the learner has not started, possibly because its URLs are wrong.
-        let is_known = |member: &Member| member.id != row.id || member.is_started();
-        check_update(facts.members.get(row.id), self.proposer.runs_etcd_on(is_known))?;
+        let peer_urls = parse_urls(peer_urls)?;
+        self.reader.read_barrier().await?;
+        let row = updated(MemberId(id), peer_urls, self.info.facts().members.get(MemberId(id)));
         self.change_members(client, ConfChangeKind::UpdateNode, id, row.to_json()).await
     }
 
@@ -225,15 +223,11 @@ fn parse_urls(texts: &[String]) -> Result<Vec<String>, RequestError> {
     texts.iter().map(url).collect::<Result<_, _>>().map_err(|_| RequestError::BadMemberUrls)
 }
 
-/// Refuses to change the URLs of a learner if the cluster has members that run etcd. Otherwise, a later promotion could
-/// leave members with different raft configurations.
-fn check_update(member: Option<&Member>, has_members_of_etcd: bool) -> Result<(), RequestError> {
-    match member {
-        Some(member) if member.is_learner && has_members_of_etcd => {
-            Err(RequestError::LearnerUrlsFixed)
-        }
-        Some(_) | None => Ok(()),
-    }
+/// Returns the row that replaces the peer URLs of a member. etcd up to 3.5.30 and 3.6.11 also takes from this row
+/// whether the member is a learner. Other versions and Quorate ignore everything except the URLs.
+fn updated(id: MemberId, peer_urls: Vec<String>, current: Option<&Member>) -> Member {
+    let is_learner = current.is_some_and(|member| member.is_learner);
+    Member { is_learner, ..Member::new(id, peer_urls) }
 }
 
 /// Returns whether the match index of a learner is at least nine tenths of the leader's.
@@ -269,13 +263,20 @@ mod tests {
     }
 
     #[test]
-    fn the_urls_of_a_learner_are_fixed_while_members_run_etcd() {
+    fn an_update_of_a_learner_states_that_the_member_is_a_learner() {
         let voter = Member::new(MemberId(7), Vec::new());
         let learner = Member { is_learner: true, ..voter.clone() };
-        let refused = check_update(Some(&learner), true).unwrap_err();
-        assert!(matches!(refused, RequestError::LearnerUrlsFixed));
-        assert!(check_update(Some(&learner), false).is_ok());
-        assert!(check_update(Some(&voter), true).is_ok() && check_update(None, true).is_ok());
+        let context = |current: Option<&Member>| {
+            updated(MemberId(7), vec!["http://a:1".to_owned()], current).to_json()
+        };
+        assert!(
+            context(Some(&learner)).contains(r#""isLearner":true"#),
+            "{}",
+            context(Some(&learner))
+        );
+        for current in [Some(&voter), None] {
+            assert!(!context(current).contains("isLearner"), "{}", context(current));
+        }
     }
 
     #[test]
