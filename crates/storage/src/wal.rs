@@ -314,7 +314,13 @@ impl Wal {
                 wal.written_unsynced = true;
                 wal.sync_tail()
             })?,
-            Some(Preparation::ZeroNext { bytes }) => self.zero_next(bytes)?,
+            Some(Preparation::ZeroNext { bytes }) => {
+                if let Some(mut next) = self.next.take() {
+                    let zeroed = self.zero_next(&mut next, bytes);
+                    let kept = self.kept_unless_failed(next, zeroed);
+                    self.next = self.unless_no_room(kept)?;
+                }
+            }
         }
         Ok(self.preparation(step, false).is_some())
     }
@@ -349,15 +355,9 @@ impl Wal {
     }
 
     /// Writes zeros into the next segment, which will be needed soon.
-    fn zero_next(&mut self, bytes: u64) -> Result<(), WalError> {
-        let Some(mut next) = self.next.take() else { return Ok(()) };
-        // If the write or the sync fails, the segment is dropped and reserved again when it is needed.
+    fn zero_next(&self, next: &mut NextSegment, bytes: u64) -> Result<(), WalError> {
         next.tail.write_zeros(bytes).map_err(WalError::io("write", &next.path))?;
-        if self.options.sync {
-            next.file.sync_data().map_err(WalError::io("sync", &next.path))?;
-        }
-        self.next = Some(next);
-        Ok(())
+        self.sync_next(next)
     }
 
     /// Returns the newest segment if less space is reserved for it than planned, or the next segment if there was no
@@ -501,23 +501,39 @@ impl Wal {
         self.push_head();
         let published = self.publish_next(&mut next, path);
         self.encoder.clear();
-        if let Err(error) = published {
+        if published.is_err() {
             self.encoder.crc = crc_before;
+        }
+        self.kept_unless_failed(next, published)
+    }
+
+    /// Returns the next segment, or removes its file if an operation on the segment has failed, because the file's state
+    /// is then unknown.
+    fn kept_unless_failed(
+        &self,
+        next: NextSegment,
+        result: Result<(), WalError>,
+    ) -> Result<NextSegment, WalError> {
+        if result.is_err() {
             // If the removal fails, only disk space is wasted.
             drop(self.disk.remove_file(&next.path));
-            return Err(error);
         }
-        Ok(next)
+        result.map(|()| next)
     }
 
     /// Writes the buffered head to the segment, makes it durable, and renames the segment.
     fn publish_next(&self, next: &mut NextSegment, path: &Path) -> Result<(), WalError> {
         let written = next.tail.append(&self.encoder.buffer, self.options.zero_step_bytes);
         written.map_err(WalError::io("write", &next.path))?;
+        self.sync_next(next)?;
+        self.disk.rename(&next.path, path).map_err(WalError::io("rename", &next.path))
+    }
+
+    fn sync_next(&self, next: &NextSegment) -> Result<(), WalError> {
         if self.options.sync {
             next.file.sync_data().map_err(WalError::io("sync", &next.path))?;
         }
-        self.disk.rename(&next.path, path).map_err(WalError::io("rename", &next.path))
+        Ok(())
     }
 
     /// Returns `None` instead of an error if there was no room for the next segment. The current segment then stays in
