@@ -1,4 +1,5 @@
-//! Repair of the member list in a data directory from etcd 3.5.
+//! Repair of the member list in a data directory from etcd 3.5, and the check that the directory contains no data of the
+//! v2 API.
 //!
 //! Most 3.5 releases never overwrite a member's row in the backend file, so the file lacks names, client URLs, changed
 //! peer URLs and promotions. The JSON tree in the `.snap` file and the later log entries contain them. For such a
@@ -25,7 +26,11 @@ use quorate_storage::wal::{self, SnapshotMark, WalError};
 /// The maximum number of learners in 3.5. A change that 3.5 refused must also be refused in the replay.
 const LEARNER_COUNT_MAX: usize = 1;
 
-/// Why the members in an old data directory cannot be determined.
+/// What to do with data of the v2 API.
+const V2_REMEDY: &str = "the v2 API does not exist any more; to keep such data, start etcd 3.5 on this directory and \
+ export it; then delete it, and stop the member after it has saved a new snapshot (--snapshot-count)";
+
+/// Why a member cannot start with an old data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum OldMembersError {
     /// The JSON tree in the `.snap` file cannot be read.
@@ -34,10 +39,22 @@ pub enum OldMembersError {
     /// The tree contains data of the v2 API. The error message begins with etcd's.
     #[error(
         "detected disallowed custom content in v2store for stage --v2-deprecation=write-only: {0} was written with the \
-         v2 API, which does not exist any more; to keep such data, start etcd 3.5 on this directory and export it; \
-         then delete it, and stop the member after it has saved a new snapshot (--snapshot-count)"
+         v2 API; {remedy}",
+        remedy = V2_REMEDY
     )]
     V2Data(String),
+    /// An entry in the log changes data of the v2 API. The error message begins with etcd's.
+    #[error(
+        "detected disallowed v2 WAL for stage --v2-deprecation=write-only: entry {index} changes {path} with the v2 \
+         API; {remedy}",
+        remedy = V2_REMEDY
+    )]
+    V2Entry {
+        /// The log index of the entry.
+        index: u64,
+        /// The path that the entry changes.
+        path: String,
+    },
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] WalError),
@@ -46,9 +63,22 @@ pub enum OldMembersError {
     Change(#[from] MembershipFault),
 }
 
-/// Checks that a snapshot file of an old version contains no data of the v2 API, which would be lost.
-pub fn check_v2_data(snapshot: &Snapshot) -> Result<(), OldMembersError> {
-    path_of_v2_data(&snapshot.data)?.map_or(Ok(()), |path| Err(OldMembersError::V2Data(path)))
+/// Checks that an old directory contains no data of the v2 API, which would be lost: neither in the snapshot file nor in
+/// the log entries after the snapshot. The arguments are those of [`repair`].
+pub fn check_v2_data(
+    files: (&dyn Disk, &Path),
+    snapshot: Option<&Snapshot>,
+    marks: &[SnapshotMark],
+) -> Result<(), OldMembersError> {
+    if let Some(path) = snapshot.map_or(Ok(None), |snapshot| path_of_v2_data(&snapshot.data))? {
+        return Err(OldMembersError::V2Data(path));
+    }
+    for entry in entries_after(files, snapshot, marks)? {
+        if let Some(path) = Request::path_changed_with_v2_api(&entry.data) {
+            return Err(OldMembersError::V2Entry { index: entry.index, path });
+        }
+    }
+    Ok(())
 }
 
 /// Repairs the members in an old backend file from the snapshot file and the log. Returns whether any member has
@@ -58,20 +88,16 @@ pub fn check_v2_data(snapshot: &Snapshot) -> Result<(), OldMembersError> {
 /// entry.
 pub fn repair(
     state: &mut State,
-    (disk, wal_dir): (&dyn Disk, &Path),
+    files: (&dyn Disk, &Path),
     snapshot: Option<&Snapshot>,
     marks: &[SnapshotMark],
 ) -> Result<bool, OldMembersError> {
-    let (mark, mut members) = match snapshot {
-        None => (SnapshotMark::default(), Members::default()),
-        Some(snapshot) => {
-            let tree = V2Membership::from_json(&snapshot.data)?;
-            let mark = marks.iter().find(|mark| mark.index == snapshot.index).cloned();
-            (mark.unwrap_or_default(), tree.members)
-        }
+    let mut members = match snapshot {
+        None => Members::default(),
+        Some(snapshot) => V2Membership::from_json(&snapshot.data)?.members,
     };
     let applied = state.applied().0;
-    let entries = wal::read(disk, wal_dir, &mark)?.entries;
+    let entries = entries_after(files, snapshot, marks)?;
     for entry in entries.iter().take_while(|entry| entry.index <= applied) {
         replay(&mut members, entry)?;
     }
@@ -82,6 +108,16 @@ pub fn repair(
         state.publish();
     }
     Ok(differs)
+}
+
+/// Reads the entries after a snapshot from the log in a directory.
+fn entries_after(
+    (disk, wal_dir): (&dyn Disk, &Path),
+    snapshot: Option<&Snapshot>,
+    marks: &[SnapshotMark],
+) -> Result<Vec<wal::Entry>, WalError> {
+    let mark = snapshot.and_then(|it| marks.iter().find(|mark| mark.index == it.index));
+    Ok(wal::read(disk, wal_dir, &mark.cloned().unwrap_or_default())?.entries)
 }
 
 fn replay(members: &mut Members, entry: &wal::Entry) -> Result<(), OldMembersError> {

@@ -9,6 +9,8 @@ use quorate_state::backend::{Backend, Fault};
 use quorate_storage::bolt::{BoltError, Db, Options};
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::{Disk, RealDisk};
+use quorate_storage::snap::{self, SnapError, Snapshot};
+use quorate_storage::wal::SnapshotMark;
 
 use crate::failure::Failure;
 use crate::session::Session;
@@ -159,4 +161,19 @@ mod tests {
             assert_eq!((refused.code(), refused.to_string()), (128, text));
         }
     }
+}
+
+/// Returns the newest readable snapshot of `marks` in a directory.
+pub(crate) fn newest_snapshot(
+    disk: &dyn Disk,
+    dirs: &DataDir,
+    marks: &[SnapshotMark],
+) -> Result<Option<Snapshot>, SnapError> {
+    let dir = dirs.snap();
+    let names = snap::list(disk, &dir)?.snapshots;
+    let readable = names.iter().filter_map(|name| snap::read(disk, &dir.join(name)).ok());
+    let counts = |snapshot: &Snapshot| {
+        marks.iter().any(|mark| (mark.term, mark.index) == (snapshot.term, snapshot.index))
+    };
+    Ok(readable.into_iter().find(counts))
 }

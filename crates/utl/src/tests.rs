@@ -4,11 +4,14 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use prost::Message as _;
+use quorate_api::etcdserverpb::Request;
 use quorate_api::record::{Fields, KeyValue};
 use quorate_state::backend::{Backend, Batch};
 use quorate_state::schema::{Bucket, RecordKey, Revision, cluster};
 use quorate_storage::bolt::Options;
 use quorate_storage::disk::{Disk, RealDisk};
+use quorate_storage::wal::{self, HardState, SnapshotMark, Wal};
 use sha2::{Digest as _, Sha256};
 
 use super::*;
@@ -117,6 +120,31 @@ fn a_directory_of_a_cluster_older_than_3_5_is_refused_but_a_snapshot_of_it_can_b
     let (code, report, errors) = utl(&["verify", data]);
     assert!(code == 1 && report.contains("REFUSED"), "{code} {report}");
     assert!(errors.contains("upgrade all members to etcd 3.5 first"), "{errors}");
+}
+
+#[test]
+fn a_directory_whose_log_contains_a_change_with_the_v2_api_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let (file, data) = (root.path().join("db"), root.path().join("new"));
+    backend(&file);
+    let (file, data_dir) = (file.to_str().unwrap(), data.to_str().unwrap());
+    drop(success(&["snapshot", "restore", file, "--data-dir", data_dir, "--skip-hash-check"]));
+    let (start, options) =
+        (SnapshotMark { index: 1, term: 1, conf_state: None }, wal::Options::default());
+    let (mut log, contents) =
+        Wal::open(Arc::new(RealDisk), &data.join("member/wal"), &start, options).unwrap();
+    let request = Request {
+        id: Some(7),
+        method: Some("PUT".to_owned()),
+        path: Some("/1/foo".to_owned()),
+        ..Request::default()
+    };
+    let entry = wal::Entry { index: 2, term: 1, kind: 0, data: request.encode_to_vec().into() };
+    log.save(Some(&HardState { commit: 2, ..contents.hard_state }), &[entry]).unwrap();
+    log.close().unwrap();
+    let (code, report, errors) = utl(&["verify", data_dir]);
+    assert!(code == 1 && report.contains("REFUSED"), "{code} {report}");
+    assert!(errors.contains("entry 2 changes /1/foo with the v2 API"), "{errors}");
 }
 
 #[test]

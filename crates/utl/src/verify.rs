@@ -17,7 +17,8 @@ mod snapshot;
 use std::path::Path;
 
 use quorate_cli::flags::Flag;
-use quorate_core::old_members::check_v2_data;
+use quorate_core::old_members::{self, OldMembersError};
+use quorate_core::start::storage_version;
 use quorate_state::backend::Backend;
 use quorate_state::units::MemberId;
 use quorate_storage::data_dir::DataDir;
@@ -132,6 +133,11 @@ pub(crate) fn assess(
     if let (Some(log), Some(facts)) = (&log, &facts) {
         compare(disk, dirs, log, facts, &mut findings);
     }
+    if let (Some(log), Ok(backend)) = (&log, backend)
+        && !old_members::are_complete(storage_version(backend))
+    {
+        v2_data(disk, dirs, log, &mut findings);
+    }
     let own = log.and_then(|log| log.member).map(MemberId);
     let members = facts.as_ref().and_then(|facts| facts.members.as_ref());
     let mut removed = None;
@@ -159,15 +165,7 @@ fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: 
     let mut read = Vec::new();
     for name in &listing.snapshots {
         match snap::read(disk, &dirs.snap().join(name)) {
-            Ok(snapshot) => {
-                // The snapshots are listed from the newest on, and a member starts from the newest one.
-                if read.is_empty()
-                    && let Err(refused) = check_v2_data(&snapshot)
-                {
-                    findings.refused(PART, refused.to_string());
-                }
-                read.push((snapshot.term, snapshot.index));
-            }
+            Ok(snapshot) => read.push((snapshot.term, snapshot.index)),
             Err(error) => {
                 findings.notable(PART, format!("{error}; a member renames this file at startup"));
             }
@@ -183,6 +181,18 @@ fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: 
                 "the snapshot file at index {index}, from which etcd 3.5 and 3.6 would start, is missing"
             ),
         );
+    }
+}
+
+/// Searches a directory of etcd 3.5 for data of the v2 API, on which a member does not start.
+fn v2_data(disk: &dyn Disk, dirs: &DataDir, log: &LogFacts, findings: &mut Findings) {
+    let marks = log.committed_marks();
+    let checked = files::newest_snapshot(disk, dirs, &marks)
+        .map(|snapshot| old_members::check_v2_data((disk, dirs.wal()), snapshot.as_ref(), &marks));
+    match checked {
+        // Both errors are reported by the checks of the snapshots and the log.
+        Ok(Ok(()) | Err(OldMembersError::Log(_))) | Err(_) => {}
+        Ok(Err(refused)) => findings.refused("v2 data", refused.to_string()),
     }
 }
 

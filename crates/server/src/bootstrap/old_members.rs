@@ -33,10 +33,9 @@ pub(super) fn repair(
             "error" = log::error_chain(&file.error)
         );
     }
-    if let Some(snapshot) = &snapshot {
-        old_members::check_v2_data(snapshot)?;
-    }
-    match old_members::repair(state, (disk, dirs.wal()), snapshot.as_ref(), marks) {
+    let (files, newest) = ((disk, dirs.wal()), snapshot.as_ref());
+    let checked = old_members::check_v2_data(files, newest, marks);
+    match checked.and_then(|()| old_members::repair(state, files, newest, marks)) {
         Ok(false) => Ok(()),
         Ok(true) => {
             log::info!("repaired the member list, which an older version had stored incompletely");

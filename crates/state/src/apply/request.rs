@@ -228,16 +228,23 @@ impl Request {
     /// Decodes an entry on an ordinary stack, which fails for very deeply nested transactions. This method is for
     /// callers that do not need transactions.
     pub fn decode_shallow(data: &Bytes) -> Result<Self, RequestFault> {
-        match pb::InternalRaftRequest::decode(data.clone()) {
-            Ok(request) if request.v2.is_empty() => Self::from_message(request),
-            Ok(request) if !V2_METHODS.contains(&&request.v2[..]) => {
-                Ok(Self::from_v2(&pb::Request::decode(request.v2)?))
+        match EntryMessage::decode(data)? {
+            EntryMessage::Current(request) => Self::from_message(request),
+            EntryMessage::V2(request) => Ok(Self::from_v2(&request)),
+        }
+    }
+
+    /// Returns the path that an entry changes with the v2 API, which etcd 3.5 still has. Returns `None` for all other
+    /// entries, including the v2 requests of members.
+    #[must_use]
+    pub fn path_changed_with_v2_api(data: &Bytes) -> Option<String> {
+        match EntryMessage::decode(data) {
+            Ok(EntryMessage::V2(request)) => {
+                let is_change = ["PUT", "POST", "DELETE"].contains(&request.method());
+                let is_of_client = is_change && v2_command(&request).is_none();
+                is_of_client.then(|| request.path().to_owned())
             }
-            Ok(_) => Ok(Self::from_v2(&pb::Request::decode(data.clone())?)),
-            Err(error) => match pb::Request::decode(data.clone()) {
-                Ok(v2) if V2_METHODS.contains(&v2.method().as_bytes()) => Ok(Self::from_v2(&v2)),
-                Ok(_) | Err(_) => Err(error.into()),
-            },
+            Ok(EntryMessage::Current(_)) | Err(_) => None,
         }
     }
 
@@ -256,6 +263,30 @@ impl Request {
     fn from_v2(request: &pb::Request) -> Self {
         let command = v2_command(request).unwrap_or(Command::Nothing);
         Self { id: request.id(), username: String::new(), auth_revision: 0, command }
+    }
+}
+
+/// The message in an entry.
+enum EntryMessage {
+    /// A request in the current encoding.
+    Current(pb::InternalRaftRequest),
+    /// A v2 request, bare or inside a message in the current encoding.
+    V2(pb::Request),
+}
+
+impl EntryMessage {
+    fn decode(data: &Bytes) -> Result<Self, prost::DecodeError> {
+        match pb::InternalRaftRequest::decode(data.clone()) {
+            Ok(request) if request.v2.is_empty() => Ok(Self::Current(request)),
+            Ok(request) if !V2_METHODS.contains(&&request.v2[..]) => {
+                pb::Request::decode(request.v2).map(Self::V2)
+            }
+            Ok(_) => pb::Request::decode(data.clone()).map(Self::V2),
+            Err(error) => match pb::Request::decode(data.clone()) {
+                Ok(v2) if V2_METHODS.contains(&v2.method().as_bytes()) => Ok(Self::V2(v2)),
+                Ok(_) | Err(_) => Err(error),
+            },
+        }
     }
 }
 
@@ -364,6 +395,33 @@ mod tests {
             Request::decode(Bytes::from_static(b"\xff\xff")),
             Err(RequestFault::Undecodable(_))
         ));
+    }
+
+    #[test]
+    fn changes_of_clients_with_the_v2_api_are_recognised() {
+        let path_of = |method: &str, path: &str, val: &str| {
+            let text = |text: &str| Some(text.to_owned());
+            let request = pb::Request {
+                id: Some(7),
+                method: text(method),
+                path: text(path),
+                val: text(val),
+                ..pb::Request::default()
+            };
+            Request::path_changed_with_v2_api(&request.encode_to_vec().into())
+        };
+        for method in ["PUT", "POST", "DELETE"] {
+            assert_eq!(path_of(method, "/1/foo", "bar").as_deref(), Some("/1/foo"), "{method}");
+        }
+        for method in ["QGET", "GET", "HEAD", "SYNC"] {
+            assert_eq!(path_of(method, "/1/foo", ""), None, "{method}");
+        }
+        assert_eq!(path_of("PUT", "/0/version", "3.5.0"), None);
+        assert_eq!(path_of("PUT", "/0/members/8e9e05c52164694d/attributes", "{}"), None);
+        let put = pb::PutRequest { key: b"k".as_slice().into(), ..pb::PutRequest::default() };
+        let message = pb::InternalRaftRequest { put: Some(put), id: 7, ..Default::default() };
+        let data = message.encode_to_vec().into();
+        assert_eq!(Request::path_changed_with_v2_api(&data), None);
     }
 
     #[test]

@@ -23,11 +23,11 @@ use quorate_state::members::Members;
 use quorate_state::mvcc::RangeQuery;
 use quorate_state::units::{MemberId, Millis};
 use quorate_storage::disk::Disk;
-use quorate_storage::snap::{self, Snapshot};
 use quorate_storage::wal;
 
 use super::source::Source;
 use crate::failure::ReplayError;
+use crate::files;
 
 /// Maximum number of entries applied at once.
 const ENTRIES_MAX: usize = 1000;
@@ -111,7 +111,7 @@ fn complete_members(
         return Ok(());
     }
     let (marks, wal_dir) = (source.outline.marks(), source.dirs.wal());
-    let snapshot = newest_snapshot(disk, source)?;
+    let snapshot = files::newest_snapshot(disk, &source.dirs, marks)?;
     match old_members::repair(state, (disk, wal_dir), snapshot.as_ref(), marks) {
         // The log has been purged, so the members in the backend file are used. A starting member would use the same
         // members.
@@ -119,18 +119,6 @@ fn complete_members(
         Ok(_) => Ok(()),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Returns the newest valid snapshot that can be read.
-fn newest_snapshot(disk: &dyn Disk, source: &Source) -> Result<Option<Snapshot>, ReplayError> {
-    let dir = source.dirs.snap();
-    let names = snap::list(disk, &dir)?.snapshots;
-    let readable = names.iter().filter_map(|name| snap::read(disk, &dir.join(name)).ok());
-    let counts = |snapshot: &Snapshot| {
-        let marks = source.outline.marks().iter();
-        marks.clone().any(|mark| (mark.term, mark.index) == (snapshot.term, snapshot.index))
-    };
-    Ok(readable.into_iter().find(counts))
 }
 
 fn outcome(state: &State, entry_count: usize) -> Result<Outcome, ReplayError> {

@@ -38,6 +38,11 @@ impl LogFacts {
         self.marks.iter().rfind(|mark| mark.index <= self.commit)
     }
 
+    /// Returns the committed snapshot marks.
+    pub(super) fn committed_marks(&self) -> Vec<SnapshotMark> {
+        self.marks.iter().filter(|mark| mark.index <= self.commit).cloned().collect()
+    }
+
     fn take(&mut self, content: Content<'_>) {
         match content {
             Content::Checksum(_) => {}

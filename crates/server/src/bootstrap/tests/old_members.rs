@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use quorate_storage::wal::{self, HardState, Wal};
+
 use super::*;
 
 /// Unpacks a directory of etcd 3.5 into the data directory of a configuration. Returns the configuration and what etcd
@@ -39,6 +41,32 @@ fn a_directory_with_data_of_the_v2_api_is_refused() {
     let refused = refusal(&config);
     assert!(refused.contains("detected disallowed custom content in v2store"), "{refused}");
     assert!(refused.contains("/1/foo"), "{refused}");
+}
+
+#[test]
+fn a_directory_whose_log_contains_a_change_with_the_v2_api_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((config, _)) = unpacked(&folder) else { return };
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    for name in snap::list(&RealDisk, &dirs.snap()).unwrap().snapshots {
+        std::fs::remove_file(dirs.snap().join(name)).unwrap();
+    }
+    let (start, options) = (SnapshotMark::default(), wal::Options::default());
+    let (mut log, contents) = Wal::open(real_disk(), dirs.wal(), &start, options).unwrap();
+    let request = quorate_api::etcdserverpb::Request {
+        id: Some(7),
+        method: Some("PUT".to_owned()),
+        path: Some("/1/foo".to_owned()),
+        val: Some("bar".to_owned()),
+        ..quorate_api::etcdserverpb::Request::default()
+    };
+    let (index, term) = (contents.last_index + 1, contents.hard_state.term);
+    let entry = wal::Entry { index, term, kind: 0, data: request.encode_to_vec().into() };
+    log.save(Some(&HardState { commit: index, ..contents.hard_state }), &[entry]).unwrap();
+    log.close().unwrap();
+    let refused = refusal(&config);
+    assert!(refused.contains("detected disallowed v2 WAL"), "{refused}");
+    assert!(refused.contains(&format!("entry {index} changes /1/foo")), "{refused}");
 }
 
 /// Compares the members that etcd 3.5 listed with the members in the repaired directory.
