@@ -130,6 +130,21 @@ pub(crate) fn data_dir(root: &Path, wal: Option<&Path>) -> Result<DataDir, Failu
     }
 }
 
+/// Returns the newest readable snapshot of `marks` in a directory.
+pub(crate) fn newest_snapshot(
+    disk: &dyn Disk,
+    dirs: &DataDir,
+    marks: &[SnapshotMark],
+) -> Result<Option<Snapshot>, SnapError> {
+    let dir = dirs.snap();
+    let names = snap::list(disk, &dir)?.snapshots;
+    let readable = names.iter().filter_map(|name| snap::read(disk, &dir.join(name)).ok());
+    let counts = |snapshot: &Snapshot| {
+        marks.iter().any(|mark| (mark.term, mark.index) == (snapshot.term, snapshot.index))
+    };
+    Ok(readable.into_iter().find(counts))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,19 +176,4 @@ mod tests {
             assert_eq!((refused.code(), refused.to_string()), (128, text));
         }
     }
-}
-
-/// Returns the newest readable snapshot of `marks` in a directory.
-pub(crate) fn newest_snapshot(
-    disk: &dyn Disk,
-    dirs: &DataDir,
-    marks: &[SnapshotMark],
-) -> Result<Option<Snapshot>, SnapError> {
-    let dir = dirs.snap();
-    let names = snap::list(disk, &dir)?.snapshots;
-    let readable = names.iter().filter_map(|name| snap::read(disk, &dir.join(name)).ok());
-    let counts = |snapshot: &Snapshot| {
-        marks.iter().any(|mark| (mark.term, mark.index) == (snapshot.term, snapshot.index))
-    };
-    Ok(readable.into_iter().find(counts))
 }

@@ -114,6 +114,8 @@ fn a_directory_of_a_cluster_older_than_3_5_is_refused_but_a_snapshot_of_it_can_b
     backend(&file);
     set_cluster_version(&file, "3.4.0");
     let (file, data) = (file.to_str().unwrap(), data.to_str().unwrap());
+    let report = success(&["snapshot", "verify", file]);
+    assert!(!report.contains("REFUSED"), "{report}");
     drop(success(&["snapshot", "restore", file, "--data-dir", data, "--skip-hash-check"]));
     drop(success(&["verify", data]));
     set_cluster_version(Path::new(&format!("{data}/member/snap/db")), "3.4.0");

@@ -17,6 +17,7 @@ mod snapshot;
 use std::path::Path;
 
 use quorate_cli::flags::Flag;
+use quorate_core::bootstrap::check_supported;
 use quorate_core::old_members::{self, OldMembersError};
 use quorate_core::start::storage_version;
 use quorate_state::backend::Backend;
@@ -132,6 +133,11 @@ pub(crate) fn assess(
     };
     if let (Some(log), Some(facts)) = (&log, &facts) {
         compare(disk, dirs, log, facts, &mut findings);
+    }
+    if let Some(version) = facts.as_ref().and_then(|facts| facts.cluster_version)
+        && let Err(refused) = check_supported(version, None)
+    {
+        findings.refused("backend", refused.to_string());
     }
     if let (Some(log), Ok(backend)) = (&log, backend)
         && !old_members::are_complete(storage_version(backend))

@@ -267,6 +267,7 @@ impl Request {
 }
 
 /// The message in an entry.
+#[expect(clippy::large_enum_variant, reason = "nearly every entry contains the larger message")]
 enum EntryMessage {
     /// A request in the current encoding.
     Current(pb::InternalRaftRequest),

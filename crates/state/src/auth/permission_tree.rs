@@ -136,7 +136,7 @@ fn balanced(mut node: Box<Node>, side: usize) -> Box<Node> {
     top
 }
 
-/// Puts the child on this side in the place of its parent, which becomes its child on the other side.
+/// Rotates a node: its child on this side becomes its parent.
 fn rotated(mut node: Box<Node>, side: usize) -> Box<Node> {
     let mut child = node.children[side].take().expect("only a node with a red child is rotated");
     node.children[side] = child.children[1 - side].take();

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use quorate_core::bootstrap::check_supported;
 use quorate_state::alarm::Alarms;
 use quorate_state::backend::{Backend, BackendView};
 use quorate_state::lease::LeaseRecord;
@@ -26,6 +25,8 @@ pub(crate) struct BackendFacts {
     pub(crate) revision: Option<i64>,
     /// Members, if they can be read.
     pub(crate) members: Option<Members>,
+    /// Cluster version, if it can be read and the members have agreed on one.
+    pub(crate) cluster_version: Option<Version>,
 }
 
 impl BackendFacts {
@@ -69,13 +70,12 @@ pub(crate) fn examine(backend: &Backend, findings: &mut Findings) -> Option<Back
             None
         }
     };
-    match cluster_version(&view).map(|version| version.map(|it| check_supported(it, None))) {
-        Ok(None | Some(Ok(()))) => {}
-        Ok(Some(Err(refusal))) => findings.refused(PART, refusal.to_string()),
-        Err(problem) => findings.damaged(PART, problem),
-    }
+    let cluster_version = cluster_version(&view).unwrap_or_else(|problem| {
+        findings.damaged(PART, problem);
+        None
+    });
     match view.consistent_index() {
-        Ok((applied, _)) => Some(BackendFacts { applied, revision, members }),
+        Ok((applied, _)) => Some(BackendFacts { applied, revision, members, cluster_version }),
         Err(fault) => {
             findings.damaged(PART, fault.to_string());
             None
