@@ -1,7 +1,9 @@
 //! The names in the tables of `docs/bounds.md`.
 //!
 //! Each word in backticks is the name of a constant, a type, a metric, a test, a limit field or a flag. Each name must
-//! be declared in a Rust file. The columns of [`FILLED`] have no empty cells.
+//! be declared in a Rust file. The columns of [`FILLED`] have no empty cells. Each bound has one row.
+
+use std::collections::HashSet;
 
 use super::source::Source;
 
@@ -25,9 +27,10 @@ pub(super) fn check_bounds(sources: &[Source], complaints: &mut Vec<String>) {
     check_cells(page, complaints);
 }
 
-/// Reports empty cells, and tables without the required columns.
+/// Reports empty cells, repeated bounds, and tables without the required columns.
 fn check_cells(page: &Source, complaints: &mut Vec<String>) {
     let mut heads: Vec<&str> = Vec::new();
+    let mut bounds = HashSet::new();
     for (number, line) in (1..).zip(page.text.lines()) {
         let Some(row) = line.strip_prefix('|') else {
             heads.clear();
@@ -40,7 +43,10 @@ fn check_cells(page: &Source, complaints: &mut Vec<String>) {
             let missing =
                 missing.map(|column| format!("{PAGE}:{number}: there is no column {column:?}"));
             complaints.extend(missing);
-        } else {
+        } else if !row.starts_with("---") {
+            if !bounds.insert(cells[0]) {
+                complaints.push(format!("{PAGE}:{number}: repeated row of {}", cells[0]));
+            }
             let is_empty = |column: &&&str| {
                 let at = heads.iter().position(|head| head == *column);
                 at.is_some_and(|at| cells.get(at).is_none_or(|cell| cell.is_empty()))
@@ -93,6 +99,17 @@ mod tests {
         let of = |row| complaints_of(HEAD, row).len();
         assert_eq!(of("| `MOST` | `quorate_most_bytes` | `most_is_most` | |"), 0);
         assert_eq!(of("| `MOST_OF_ALL` | `quorate_most` | `most_is` | `--most` |"), 4);
+    }
+
+    #[test]
+    fn a_second_row_of_the_same_bound_is_reported() {
+        let row = "| `MOST` | none: why | `most_is_most` | |";
+        let other = "| `MOST` of each | none: why | `most_is_most` | |";
+        assert_eq!(complaints_of(HEAD, &format!("{row}\n{other}")), [""; 0]);
+        assert_eq!(
+            complaints_of(HEAD, &format!("{row}\n\n{HEAD}\n|---|---|---|---|\n{row}")),
+            [format!("{PAGE}:9: repeated row of `MOST`")]
+        );
     }
 
     #[test]
