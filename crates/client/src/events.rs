@@ -118,20 +118,23 @@ impl<'a> Events<'a> {
         }
     }
 
+    /// Prepares for a new stream, which repeats the events of the current revision that were returned.
+    fn reconnect(&mut self) {
+        self.streams_before = self.streams;
+        self.repeated_count = self.returned_count;
+    }
+
     async fn try_next(&mut self) -> Result<WatchResponse, Status> {
-        let stream = match &mut self.stream {
-            Some(stream) => stream,
-            none => {
-                self.streams_before = self.streams;
-                self.repeated_count = self.returned_count;
-                let opened = open(self.client, &self.create, self.leader).await?;
-                if std::mem::take(&mut self.asks_progress) {
-                    opened.ask_progress();
-                }
-                self.has_warned = false;
-                none.insert(opened)
+        if self.stream.is_none() {
+            self.reconnect();
+            let opened = open(self.client, &self.create, self.leader).await?;
+            if std::mem::take(&mut self.asks_progress) {
+                opened.ask_progress();
             }
-        };
+            self.has_warned = false;
+            self.stream = Some(opened);
+        }
+        let stream = self.stream.as_mut().expect("a stream is open");
         let response = stream.responses.message().await.map_err(as_grpc_go)?;
         response.ok_or_else(|| Status::unavailable("EOF"))
     }
@@ -303,10 +306,6 @@ mod tests {
         WatchResponse { header, events, fragment, ..Default::default() }
     }
 
-    fn reconnect(events: &mut Events<'_>) {
-        events.repeated_count = events.returned_count;
-    }
-
     /// Returns the keys of the events that the caller of [`Events::next`] receives.
     fn returned(events: &mut Events<'_>, mut response: WatchResponse) -> Option<Vec<String>> {
         let key = |event: Event| String::from_utf8(event.kv.unwrap().key().to_vec()).unwrap();
@@ -323,10 +322,10 @@ mod tests {
         assert_eq!(returned(&mut events, events_at(&[15], true)).unwrap(), ["0"]);
         assert_eq!(events.create.start_revision, 15);
         // The next stream repeats the two events of revision 15 that have been returned.
-        reconnect(&mut events);
+        events.reconnect();
         assert_eq!(returned(&mut events, events_at(&[15], true)), None);
         assert_eq!(returned(&mut events, events_at(&[15, 15], true)).unwrap(), ["1"]);
-        reconnect(&mut events);
+        events.reconnect();
         assert_eq!(
             returned(&mut events, events_at(&[15, 15, 15, 15, 16], false)).unwrap(),
             ["3", "4"]
@@ -334,7 +333,7 @@ mod tests {
         assert_eq!(events.create.start_revision, 17);
         // The fragment before the break contained the last event of its revision.
         assert_eq!(returned(&mut events, events_at(&[17], true)).unwrap(), ["0"]);
-        reconnect(&mut events);
+        events.reconnect();
         assert_eq!(returned(&mut events, events_at(&[17], false)), None);
         assert_eq!(events.create.start_revision, 18);
         assert_eq!(returned(&mut events, events_at(&[18], false)).unwrap(), ["0"]);
