@@ -101,6 +101,16 @@ impl Status for MemberStatus {
         Self::storage_version(self)
     }
 
+    fn consensus(&self) -> ConsensusStatus {
+        let status = consensus_status(&Self::consensus(self));
+        // The indexes are published more often than the rest of the state.
+        ConsensusStatus {
+            committed: status.committed.max(self.committed().get()),
+            applied: status.applied.max(self.applied().get()),
+            ..status
+        }
+    }
+
     fn wait_applied(&self, index: u64, deadline: Instant) -> StoreFuture<'_, bool> {
         let Some((completer, waiting)) = completion::wait(&AWAITING, deadline) else {
             return StoreFuture::ready(false);
@@ -114,7 +124,7 @@ impl Status for MemberStatus {
     }
 }
 
-/// Returns the state of consensus, with etcd's names for roles and states.
+/// Converts the state of consensus, with etcd's names for roles and states.
 fn consensus_status(status: &RaftStatus) -> ConsensusStatus {
     let progress = status.progress.iter().map(|(id, progress)| MemberProgress {
         id: *id,
@@ -290,12 +300,6 @@ impl DataStore for MemberStore {
 
     fn defragment(&self) -> StoreResult<'_, Defragmented> {
         StoreFuture::pending(self.administrator.defragment())
-    }
-
-    fn consensus(&self) -> StoreResult<'_, ConsensusStatus> {
-        StoreFuture::pending(async move {
-            Ok(consensus_status(&self.administrator.raft_status().await?))
-        })
     }
 
     fn serving(&self) -> watch::Receiver<bool> {

@@ -8,7 +8,7 @@ use crate::storage::Storage;
 use crate::tracker::{Configuration, ProgressMap};
 
 /// A copy of a member's state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Status {
     /// The member's id.
     pub id: MemberId,

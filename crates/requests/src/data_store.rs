@@ -47,7 +47,6 @@ use tokio::sync::watch;
 use crate::access::Credentials;
 use crate::admission::OwnedPermit;
 use crate::error::RequestError;
-use crate::status::ConsensusStatus;
 use crate::store_future::{StoreFuture, WriteFuture};
 
 /// The result of a data store operation.
@@ -210,9 +209,6 @@ pub trait DataStore: Debug + Send + Sync {
 
     /// Returns free space to the file system. Reads and writes continue during this time.
     fn defragment(&self) -> StoreResult<'_, Defragmented>;
-
-    /// Returns the state of consensus.
-    fn consensus(&self) -> StoreResult<'_, ConsensusStatus>;
 
     /// Subscribes to the state of the health service: whether it reports this server as serving.
     fn serving(&self) -> watch::Receiver<bool>;

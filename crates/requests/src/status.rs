@@ -31,7 +31,7 @@ pub struct ConsensusStatus {
     pub vote: u64,
     /// The position of the last write that is known to be durable.
     pub committed: u64,
-    /// The position of the last write that consensus knows to be applied on this server.
+    /// The position of the last write that is applied on this server.
     pub applied: u64,
     /// The id of the leader, or 0 if none is known.
     pub leader: u64,
@@ -61,6 +61,9 @@ pub struct MemberProgress {
 pub trait Status: Debug + Send + Sync {
     /// Returns the current progress.
     fn progress(&self) -> Progress;
+
+    /// Returns the state of consensus.
+    fn consensus(&self) -> ConsensusStatus;
 
     /// Returns the term of the last executed write, which response headers contain.
     fn term(&self) -> u64;

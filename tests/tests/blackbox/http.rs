@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Cluster, ClusterOptions, DEADLINE, Kind, Options, Place, Server, eventually, eventually_ok,
-    get, get_and_shut_down, on_both_servers, on_quorate, request, request_with, try_request_with,
+    Cluster, ClusterOptions, DEADLINE, Kind, Options, Place, Server, Syncing, Syncs, eventually,
+    eventually_ok, get, get_and_shut_down, on_both_servers, on_quorate, put, request, request_with,
+    try_request_with,
 };
 
 on_both_servers! {
@@ -21,6 +22,7 @@ on_both_servers! {
     alone:
     a_restarted_member_without_a_quorum_answers_probes_and_scrapers,
     a_leader_reports_the_progress_of_each_member,
+    debug_vars_are_served_while_a_write_waits_for_the_disk,
 }
 
 on_quorate! {
@@ -321,4 +323,25 @@ async fn a_leader_reports_the_progress_of_each_member(kind: Kind) {
             "{status}"
         );
     }
+}
+
+async fn debug_vars_are_served_while_a_write_waits_for_the_disk(kind: Kind) {
+    let Some(mut syncing) = Syncing::of(kind) else { return };
+    let server = syncing.prepare(Options::new(kind)).start().await;
+    let raft_status = || {
+        let page = server.get("/debug/vars").text();
+        serde_json::from_str::<serde_json::Value>(&page).unwrap()["raft.status"].clone()
+    };
+    let pending = || server.metric("etcd_server_proposals_pending");
+    let before = raft_status();
+    syncing.set(&server, Syncs::Take(Duration::from_secs(20)));
+    let client = server.client();
+    let _write = tokio::spawn(async move { client.put(put("k", "v")).await });
+    eventually("the write waits", async || (pending() == Some(1.0)).then_some(())).await;
+    let status = raft_status();
+    assert_eq!(pending(), Some(1.0), "the page waited for the disk");
+    for field in ["id", "term", "vote", "lead", "raftState"] {
+        assert_eq!(status[field], before[field], "{field}");
+    }
+    syncing.set(&server, Syncs::Work);
 }

@@ -89,7 +89,7 @@ impl Probe for Healthy {
         None
     }
 
-    async fn raft_status(&self) -> String {
+    fn raft_status(&self) -> String {
         "{}".to_owned()
     }
 }

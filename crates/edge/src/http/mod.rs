@@ -82,8 +82,8 @@ pub trait Probe: Send + Sync + 'static {
     /// Returns the storage version, such as `3.7.0`, if it is known.
     fn storage_version(&self) -> Option<String>;
 
-    /// Returns the state of consensus as a JSON object, or the error of the query as a JSON string.
-    fn raft_status(&self) -> impl Future<Output = String> + Send;
+    /// Returns the state of consensus as a JSON object.
+    fn raft_status(&self) -> String;
 }
 
 /// The set of endpoints that a listener serves.
@@ -210,9 +210,7 @@ impl<P: Probe> Endpoints<P> {
             "/metrics" => self.metrics_page(request.headers()),
             "/health" if method == Method::GET => self.health(request.uri().query()).await,
             "/version" if surface == Surface::Client && method == Method::GET => self.version(),
-            "/debug/vars" if surface == Surface::Client && method == Method::GET => {
-                self.vars().await
-            }
+            "/debug/vars" if surface == Surface::Client && method == Method::GET => self.vars(),
             requests::PATH if surface == Surface::Client && self.profiles.is_some() => {
                 reply::typed("text/html; charset=utf-8", requests::page(&self.metrics))
             }
@@ -263,7 +261,7 @@ impl<P: Probe> Endpoints<P> {
     }
 
     /// Returns etcd's `expvar` variables, except the memory statistics of Go, and Quorate's own variables.
-    async fn vars(&self) -> Reply {
+    fn vars(&self) -> Reply {
         let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let arguments: Vec<String> = self.arguments.iter().map(|word| reply::json(word)).collect();
         let waiting = self.metrics.waiting();
@@ -276,7 +274,7 @@ impl<P: Probe> Endpoints<P> {
             limits.current.unwrap_or(u64::MAX),
             waiting.join(", "),
             reply::json(quorate_version::QUORATE_VERSION),
-            self.probe.raft_status().await,
+            self.probe.raft_status(),
         );
         reply::typed("application/json; charset=utf-8", text)
     }

@@ -90,11 +90,8 @@ impl Probe for MemberProbe {
         self.info.status().storage_version().map(|version| version.to_string())
     }
 
-    async fn raft_status(&self) -> String {
-        match self.store.consensus().await {
-            Ok(status) => raft_status::json(self.info.id(), &status),
-            Err(error) => reply::json(&error.to_string()),
-        }
+    fn raft_status(&self) -> String {
+        raft_status::json(self.info.id(), &self.info.status().consensus())
     }
 }
 

@@ -256,6 +256,7 @@ impl Driver {
 
     fn start(&mut self) {
         self.consensus.start();
+        self.publish_consensus();
         self.carry_out_effects();
         self.ticks = Ticks::begin(self.heartbeat, Instant::now());
     }
@@ -294,6 +295,7 @@ impl Driver {
     fn tick(&mut self) {
         self.forget_withdrawn();
         self.consensus.handle(Event::Tick);
+        self.publish_consensus();
         self.has_ticked = true;
     }
 
@@ -656,12 +658,18 @@ impl Driver {
         self.neighbours.member_status.publish(self.consensus.leadership());
     }
 
+    /// Publishes the state of consensus, which may be read while this thread waits for the disk.
+    fn publish_consensus(&self) {
+        self.neighbours.member_status.publish_consensus(self.consensus.status());
+    }
+
     fn change_leadership(&mut self, leadership: Leadership) {
         let previous = std::mem::replace(&mut self.last_leadership, leadership);
         if leadership.has_new_leader(&previous) {
             self.neighbours.metrics.server.leader_changes_seen.inc();
         }
         self.publish_leadership();
+        self.publish_consensus();
         if leadership.role == Role::Leader {
             self.neighbours.pending.begin_term(leadership.term);
         } else {

@@ -1,9 +1,9 @@
 //! Status of this member: its leader, its committed and applied indexes, and the requests that wait for an applied
 //! index.
 //!
-//! The driver publishes the leadership and the committed index. The applier publishes the applied index once per batch,
-//! after the batch's view. It then releases the requests that waited for the index. A new request only reads a few
-//! atomics.
+//! The driver publishes the leadership, the committed index and, with each tick, the state of consensus. The applier
+//! publishes the applied index once per batch, after the batch's view. It then releases the requests that waited for
+//! the index. A new request only reads a few atomics.
 //!
 //! # Invariant
 //!
@@ -21,7 +21,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use quorate_core::{AppliedWaits, LeadershipState};
 use quorate_node::Leadership;
-use quorate_raft::{LogIndex, MemberId, NONE, Term};
+use quorate_raft::{LogIndex, MemberId, NONE, Status, Term};
 use quorate_state::units::Millis;
 use quorate_state::versions::Version;
 use tokio::sync::watch;
@@ -64,6 +64,8 @@ pub struct MemberStatus {
     waiting: Mutex<Waiting>,
     leadership: watch::Sender<Leadership>,
     state: ArcSwap<LeadershipState>,
+    /// The state of consensus at the last tick or change of leadership.
+    consensus: ArcSwap<Status>,
     clock: Clock,
     storage_version: Mutex<Option<Version>>,
     refuses_writes: watch::Sender<bool>,
@@ -79,6 +81,7 @@ impl MemberStatus {
             leadership: watch::Sender::new(Leadership::default()),
             // No leader is known until the driver reports one.
             state: ArcSwap::from_pointee(LeadershipState::default()),
+            consensus: ArcSwap::from_pointee(Status::default()),
             clock,
             storage_version: Mutex::new(None),
             refuses_writes: watch::Sender::new(false),
@@ -193,6 +196,16 @@ impl MemberStatus {
         self.leadership.send_if_modified(|before| {
             std::mem::replace(before, state.leadership) != state.leadership
         });
+    }
+
+    /// Returns the state of consensus, which may be one tick old. Does not wait for the driver.
+    pub(crate) fn consensus(&self) -> Arc<Status> {
+        self.consensus.load_full()
+    }
+
+    /// Sets the state of consensus. Only the driver calls this.
+    pub(crate) fn publish_consensus(&self, status: Status) {
+        self.consensus.store(Arc::new(status));
     }
 
     /// Raises the committed index. Only the driver calls this.

@@ -81,6 +81,22 @@ impl Status for EngineProgress {
         self.0.published().facts().versions.cluster()
     }
 
+    /// Returns the sequencer as the leader. There are no votes, and no other server has a log.
+    fn consensus(&self) -> ConsensusStatus {
+        let status = self.0.status();
+        let leads = status.sequencer_id == self.0.server_id();
+        ConsensusStatus {
+            term: status.epoch,
+            vote: 0,
+            committed: status.index,
+            applied: status.index,
+            leader: status.sequencer_id,
+            role: if leads { "StateLeader" } else { "StateFollower" }.to_owned(),
+            progress: Vec::new(),
+            transferee: 0,
+        }
+    }
+
     fn wait_applied(&self, index: u64, deadline: Instant) -> StoreFuture<'_, bool> {
         StoreFuture::pending(async move {
             let applied = self.0.wait_applied(index);
@@ -427,22 +443,6 @@ impl DataStore for EngineStore {
         // The database reclaims space automatically, so there is nothing to do.
         let bytes = self.engine.status().stored_bytes;
         StoreFuture::ready(Ok(Defragmented { bytes_before: bytes, bytes_after: bytes }))
-    }
-
-    /// Returns the sequencer as the leader. There are no votes, and no other server has a log.
-    fn consensus(&self) -> StoreResult<'_, ConsensusStatus> {
-        let status = self.engine.status();
-        let leads = status.sequencer_id == self.engine.server_id();
-        StoreFuture::ready(Ok(ConsensusStatus {
-            term: status.epoch,
-            vote: 0,
-            committed: status.index,
-            applied: status.index,
-            leader: status.sequencer_id,
-            role: if leads { "StateLeader" } else { "StateFollower" }.to_owned(),
-            progress: Vec::new(),
-            transferee: 0,
-        }))
     }
 
     fn serving(&self) -> watch::Receiver<bool> {

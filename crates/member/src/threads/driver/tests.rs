@@ -206,3 +206,25 @@ fn a_leader_that_is_lost_and_elected_again_is_counted_twice() {
     drop(driver);
     fixture.stop();
 }
+
+#[test]
+fn the_state_of_consensus_is_read_without_waiting_for_the_driver() {
+    let mut fixture = Fixture::start();
+    let data = fixture.propose(ProcessedBy::DriverThread);
+    fixture.await_entry(|other| *other == data);
+    // The driver is locked, as it is while it waits for the disk.
+    let mut driver = fixture.shared.driver.lock();
+    let member_status = Arc::clone(&driver.as_ref().unwrap().neighbours.member_status);
+    let consensus = || quorate_requests::Status::consensus(&*member_status);
+    let elected = consensus();
+    assert_eq!((elected.term, elected.vote, elected.leader), (1, 1, 1));
+    assert_eq!(elected.role, "StateLeader");
+    assert_eq!(elected.committed, member_status.committed().get());
+    // The progress of the members is published with each tick.
+    driver.as_mut().unwrap().tick();
+    let status = consensus();
+    assert_eq!(status.progress.len(), 1);
+    assert_eq!(status.progress[0].match_index, status.committed);
+    drop(driver);
+    fixture.stop();
+}
