@@ -15,7 +15,8 @@ use quorate_api::etcdserverpb::LeaseTimeToLiveResponse;
 use quorate_api::v3electionpb::CampaignRequest;
 use quorate_api::v3lockpb::LockRequest;
 use quorate_grpc::head;
-use quorate_grpc::methods::{Method, OF_ETCD};
+use quorate_grpc::methods::{Kind, Method, OF_ETCD};
+use quorate_grpc::until_deadline::{UntilDeadline, deadline_exceeded};
 use quorate_net::listen::IncomingBody;
 use quorate_net::listen::{Activity, Ends, Http2Service};
 use quorate_telemetry::metrics::ProxyMetrics;
@@ -129,10 +130,19 @@ impl Services {
         let answering = self.dispatch(service.name, method, head.headers, body, bytes);
         let answer = match call.timeout {
             None => answering.await?,
-            Some(timeout) => match tokio::time::timeout(timeout, answering).await {
-                Ok(answer) => answer?,
-                Err(_) => return Err(Status::deadline_exceeded("context deadline exceeded")),
-            },
+            Some(timeout) => {
+                let mut deadline = Box::pin(tokio::time::sleep(timeout));
+                let answer = tokio::select! {
+                    answer = answering => answer?,
+                    () = &mut deadline => return Err(deadline_exceeded()),
+                };
+                match method.kind {
+                    Kind::Unary => answer,
+                    Kind::ServerStream | Kind::BidiStream => {
+                        answer.map(|body| UntilDeadline::body(body, deadline))
+                    }
+                }
+            }
         };
         Ok(match shown {
             None => answer,

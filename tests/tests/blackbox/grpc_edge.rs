@@ -20,6 +20,7 @@ on_both_servers! {
     fields_of_the_wrong_wire_type_are_skipped_as_unknown,
     a_watch_continues_after_a_field_of_the_wrong_type,
     requests_with_any_authority_header_are_answered,
+    streams_of_a_member_and_of_a_proxy_end_at_their_deadlines,
 }
 
 const PUT: &str = "/etcdserverpb.KV/Put";
@@ -570,5 +571,22 @@ async fn requests_with_any_authority_header_are_answered(kind: Kind) {
     let mut raw = RawHttp2::connect(server.port());
     for empty in [&b"\x81"[..], b"\x01\x00", b"\x41\x00", b"\xbe", b"\x41\x01a", b"\xbf", b""] {
         assert_eq!(ask(&mut raw, empty), GOOD, "{empty:x?}");
+    }
+}
+
+/// Returns the head of a call with this deadline.
+fn head_until(path: &str, timeout: &str) -> Vec<u8> {
+    [call_head(path), literal(b"grpc-timeout", timeout.as_bytes())].concat()
+}
+
+async fn streams_of_a_member_and_of_a_proxy_end_at_their_deadlines(kind: Kind) {
+    let server = Server::start(kind).await;
+    let proxy = Proxy::start(kind, &[server.port()], &[]).await;
+    for port in [server.port(), proxy.port()] {
+        for path in [WATCH, KEEP_ALIVE] {
+            let mut connection = RawHttp2::connect(port);
+            let id = connection.open(&head_until(path, "500m"));
+            assert_eq!(connection.read_answer(id).summary(), DEADLINE, "{path} at port {port}");
+        }
     }
 }

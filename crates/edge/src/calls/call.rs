@@ -15,9 +15,9 @@ use tonic::{Code, Status};
 use super::large_reply;
 use super::observe::CallStats;
 use super::status::status;
-use super::until_deadline::UntilDeadline;
 use quorate_grpc::methods::Kind;
 use quorate_grpc::observed::{Observed, Observer as _};
+use quorate_grpc::until_deadline::UntilDeadline;
 use quorate_grpc::wording::in_grpc_gos_words;
 use quorate_requests::RequestError;
 

@@ -26,5 +26,4 @@ pub(crate) mod request_stats;
 pub(crate) mod spans;
 pub(crate) mod status;
 pub(crate) mod streams;
-mod until_deadline;
 pub(crate) mod whole;
