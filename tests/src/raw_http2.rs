@@ -137,13 +137,23 @@ impl RawHttp2 {
     /// Connects to a local server.
     #[must_use]
     pub fn connect(port: u16) -> Self {
+        Self::connect_with(port, b"")
+    }
+
+    /// Connects to a local server, which may send only headers and trailers, because every stream has an empty window.
+    #[must_use]
+    pub fn connect_without_room(port: u16) -> Self {
+        Self::connect_with(port, &[0, 4, 0, 0, 0, 0])
+    }
+
+    fn connect_with(port: u16, settings: &[u8]) -> Self {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.write_all(PREFACE).unwrap();
         let decoder = Decoder(loona_hpack::Decoder::new());
         let windows = Windows { connection: WINDOW, initial: WINDOW, streams: HashMap::new() };
         let mut connection = Self { stream, decoder, next_stream: 1, windows };
-        connection.send(&frame(SETTINGS, 0, 0, b""));
+        connection.send(&frame(SETTINGS, 0, 0, settings));
         connection
     }
 

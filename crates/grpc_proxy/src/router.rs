@@ -18,7 +18,7 @@ use quorate_grpc::head;
 use quorate_grpc::methods::{Kind, Method, OF_ETCD};
 use quorate_grpc::until_deadline::{UntilDeadline, deadline_exceeded};
 use quorate_net::listen::IncomingBody;
-use quorate_net::listen::{Activity, Ends, Http2Service};
+use quorate_net::listen::{Activity, Ends, Http2Service, ResponseDeadline};
 use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::Status;
 use tonic::body::Body;
@@ -132,13 +132,15 @@ impl Services {
             None => answering.await?,
             Some(timeout) => {
                 let mut deadline = Box::pin(tokio::time::sleep(timeout));
-                let answer = tokio::select! {
+                let mut answer = tokio::select! {
                     answer = answering => answer?,
                     () = &mut deadline => return Err(deadline_exceeded()),
                 };
                 match method.kind {
                     Kind::Unary => answer,
                     Kind::ServerStream | Kind::BidiStream => {
+                        let ends_at = ResponseDeadline(deadline.deadline());
+                        answer.extensions_mut().insert(ends_at);
                         answer.map(|body| UntilDeadline::body(body, deadline))
                     }
                 }

@@ -24,6 +24,7 @@ on_both_servers! {
     a_connection_remains_usable_after_a_body_that_ends_after_its_json,
     invalid_chunks_are_refused_as_an_invalid_request,
     a_stream_ends_at_its_deadline,
+    a_stream_ends_after_its_deadline_while_its_client_does_not_read,
 }
 
 on_quorate! {
@@ -472,6 +473,21 @@ async fn a_stream_ends_at_its_deadline(kind: Kind) {
     assert_eq!(watched.next_line(), None);
     let gone = async || (server.metric(WATCHERS) == Some(0.0)).then_some(());
     eventually("the watcher is removed at the deadline", gone).await;
+}
+
+async fn a_stream_ends_after_its_deadline_while_its_client_does_not_read(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let body = json!({"create_request": {"key": b64("k")}}).to_string();
+    let _unread = JsonStream::send(server.port(), "/v3/watch", &[("Grpc-Timeout", "5S")], &body);
+    let watchers = || server.metric(WATCHERS);
+    eventually("the watch starts", async || (watchers() == Some(1.0)).then_some(())).await;
+    // The events exceed the buffers of the kernel.
+    let value = "v".repeat(1 << 20);
+    for _ in 0..16 {
+        client.write("k", &value).await;
+    }
+    eventually("the watch ends", async || (watchers() == Some(0.0)).then_some(())).await;
 }
 
 /// Returns the `result` of the next line.

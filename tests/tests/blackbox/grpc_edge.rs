@@ -3,9 +3,12 @@
 //! A table contains the answer to each request. If Debian's release or Quorate answers differently from etcd 3.7, the
 //! row contains that answer, too.
 
+use prost::Message as _;
 use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_tests::{
-    Kind, Proxy, RawHttp2, Server, bytes, call_head, framed, literal, on_both_servers, string,
+    Kind, Proxy, RawHttp2, Server, bytes, call_head, eventually, framed, literal, on_both_servers,
+    string, watch_key,
 };
 
 on_both_servers! {
@@ -21,6 +24,7 @@ on_both_servers! {
     a_watch_continues_after_a_field_of_the_wrong_type,
     requests_with_any_authority_header_are_answered,
     streams_of_a_member_and_of_a_proxy_end_at_their_deadlines,
+    a_stream_ends_at_its_deadline_while_its_client_grants_no_room,
 }
 
 const PUT: &str = "/etcdserverpb.KV/Put";
@@ -483,7 +487,7 @@ async fn a_watch_continues_after_a_field_of_the_wrong_type(kind: Kind) {
     let stream = raw.open(&block);
     let request = |key: &str| {
         let create = pb::WatchCreateRequest { key: bytes(key), ..Default::default() };
-        let union = pb::watch_request::RequestUnion::CreateRequest(create);
+        let union = RequestUnion::CreateRequest(create);
         let request = pb::WatchRequest { request_union: Some(union) };
         prost::Message::encode_to_vec(&request)
     };
@@ -588,5 +592,20 @@ async fn streams_of_a_member_and_of_a_proxy_end_at_their_deadlines(kind: Kind) {
             let id = connection.open(&head_until(path, "500m"));
             assert_eq!(connection.read_answer(id).summary(), DEADLINE, "{path} at port {port}");
         }
+    }
+}
+
+async fn a_stream_ends_at_its_deadline_while_its_client_grants_no_room(kind: Kind) {
+    let server = Server::start(kind).await;
+    let mut connection = RawHttp2::connect_without_room(server.port());
+    let id = connection.open(&head_until(WATCH, "2S"));
+    let create = RequestUnion::CreateRequest(watch_key("k"));
+    let create = pb::WatchRequest { request_union: Some(create) };
+    connection.send_body(id, &framed(&create.encode_to_vec()), false);
+    let streams = || server.metric("etcd_debugging_mvcc_watch_stream_total");
+    eventually("the stream starts", async || (streams() == Some(1.0)).then_some(())).await;
+    eventually("the stream ends", async || (streams() == Some(0.0)).then_some(())).await;
+    if kind == Kind::Quorate {
+        assert_eq!(connection.read_answer(id).summary(), DEADLINE);
     }
 }

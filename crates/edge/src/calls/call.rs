@@ -19,6 +19,7 @@ use quorate_grpc::methods::Kind;
 use quorate_grpc::observed::{Observed, Observer as _};
 use quorate_grpc::until_deadline::UntilDeadline;
 use quorate_grpc::wording::in_grpc_gos_words;
+use quorate_net::listen::ResponseDeadline;
 use quorate_requests::RequestError;
 
 pub(crate) type ResponseFuture =
@@ -79,9 +80,11 @@ impl Future for Call {
             State::Answered(response) => response.take().expect("the response is taken only once"),
             State::Running { response, deadline } => match response.as_mut().poll(cx) {
                 Poll::Ready(Ok(response)) => {
-                    let response = reword(response, kind);
+                    let mut response = reword(response, kind);
                     match deadline.take() {
                         Some(deadline) if kind != Some(Kind::Unary) => {
+                            let ends_at = ResponseDeadline(deadline.deadline());
+                            response.extensions_mut().insert(ends_at);
                             response.map(|body| UntilDeadline::body(body, deadline))
                         }
                         Some(_) | None => response,

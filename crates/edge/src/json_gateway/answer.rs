@@ -16,6 +16,7 @@ use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use quorate_json::{Conversion, put_text};
+use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::calls::large_reply::{COUNTED_BYTES_MIN, hold, read_limit};
@@ -24,6 +25,7 @@ use crate::calls::status::status;
 use quorate_grpc::ending::CONTENT_TYPE as GRPC;
 use quorate_grpc::framing::{HEAD_BYTES, message_len};
 use quorate_grpc::observed::Observed;
+use quorate_net::listen::{Pace, ReadLimit, ReadPolicy};
 use quorate_requests::RequestError;
 use quorate_requests::admission::{Bound, OwnedPermit};
 
@@ -33,6 +35,10 @@ const METADATA_CONTENT_TYPE: HeaderName = HeaderName::from_static("grpc-metadata
 
 /// Estimated memory that a message and its JSON occupy together, as a multiple of the message size.
 const JSON_FACTOR: u64 = 3;
+
+/// Time after which a client that does not read is disconnected, if its stream has reached its deadline. The time is
+/// short, because the client itself no longer waits for the stream.
+pub(super) const UNREAD_TIME_MAX_AFTER_DEADLINE: Duration = Duration::from_secs(1);
 
 /// The messages of a call's response.
 pub(super) struct Messages {
@@ -155,6 +161,24 @@ pub(super) async fn stream(mut messages: Messages, conversion: Conversion) -> Re
             answer.headers_mut().insert(METADATA_CONTENT_TYPE, GRPC);
             answer
         }
+    }
+}
+
+/// Returns the read limit of a stream with this deadline. A connection does not poll the body of a response that its
+/// client does not read, so the stream would otherwise stay open after its deadline.
+pub(super) fn read_until(deadline: Instant) -> ReadLimit {
+    ReadLimit(Arc::new(ReadUntil(deadline)))
+}
+
+/// Limits how long a client may stop reading, but only after this deadline.
+struct ReadUntil(Instant);
+
+impl ReadPolicy for ReadUntil {
+    fn required_pace(&self) -> Pace {
+        /// A time that is longer than any connection lasts.
+        const UNLIMITED: Duration = Duration::from_secs(1 << 32);
+        let is_over = Instant::now() >= self.0;
+        Pace { bytes: 1, time: if is_over { UNREAD_TIME_MAX_AFTER_DEADLINE } else { UNLIMITED } }
     }
 }
 

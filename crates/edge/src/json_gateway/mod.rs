@@ -13,7 +13,8 @@
 //!
 //! * The caller is the user that the request's token identifies. A request without a token has no user, even if its
 //!   connection has a certificate.
-//! * A call is cancelled when the client of its HTTP request disconnects.
+//! * A call is cancelled when the client of its HTTP request disconnects. A client that does not read a stream after its
+//!   deadline is disconnected.
 //! * Buffered request data always counts against its limit. Large unary replies count against the limit on replies
 //!   until they are sent. Only one message of a response stream is buffered at a time.
 //!
@@ -34,6 +35,7 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderValue, Method, Request, Response, Uri};
 use quorate_json::Conversion;
+use tokio::time::Instant;
 use tonic::Status;
 
 use self::answer::Messages;
@@ -149,6 +151,7 @@ impl Gateway {
         *call.method_mut() = Method::POST;
         *call.uri_mut() = Uri::from_static(target.path);
         *call.headers_mut() = headers;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let admitted = Admitted { permit, bytes, timeout };
         let Ok(response) = router.begin(target.method, target.kind, call, admitted).await;
         let messages = Messages::of(response);
@@ -159,7 +162,11 @@ impl Gateway {
                 answer::unary(messages, target.conversion, may_write, bound).await
             }
             Kind::ServerStream | Kind::BidiStream => {
-                Ok(answer::stream(messages, target.conversion).await)
+                let mut answer = answer::stream(messages, target.conversion).await;
+                if let Some(deadline) = deadline {
+                    answer.extensions_mut().insert(answer::read_until(deadline));
+                }
+                Ok(answer)
             }
         }
     }

@@ -66,7 +66,7 @@ pub use self::incoming_body::{BodyError, IncomingBody};
 pub use self::mixed::Encrypted;
 use self::mixed::{Mixed, WithConnection};
 pub use self::permits::{Activity, ConnectionKind, ConnectionPermits, ConnectionPermitsLoad};
-pub use self::read_limit::{Pace, ReadLimit, ReadPolicy};
+pub use self::read_limit::{Pace, ReadLimit, ReadPolicy, ResponseDeadline};
 use self::requests::Requests;
 use self::socket::{Arrived, OtherStream, Socket, Source, Stream, Wire};
 pub use self::socket::{Ends, Listener, Reuse, Security};

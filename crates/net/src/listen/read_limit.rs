@@ -5,6 +5,8 @@
 //! while the response waits for its client ([`Reading`]). If the client reads too slowly, an HTTP/2 connection resets
 //! the response's stream, and an HTTP/1 connection is closed.
 //!
+//! A response with a deadline also ends while its client does not read ([`ResponseDeadline`]).
+//!
 //! # Not here
 //!
 //! The amounts and times, which the services choose.
@@ -51,6 +53,12 @@ impl std::fmt::Debug for ReadLimit {
         f.debug_tuple("ReadLimit").field(&self.0.required_pace()).finish()
     }
 }
+
+/// The time at which a streamed response ends, even if its client does not read. A service adds it to the extensions of
+/// a response whose body consists only of its trailers from this time on. An HTTP/2 connection then sends the trailers
+/// without waiting for room. An HTTP/1 connection ignores the deadline.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseDeadline(pub Instant);
 
 /// The progress of a client with a response.
 #[derive(Debug)]

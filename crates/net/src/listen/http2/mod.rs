@@ -12,7 +12,8 @@
 //! At most about [`OUTPUT_BYTES_MAX`] bytes and one part of each body wait for the socket. Beyond that, no request and
 //! no body is polled and no input is read, so a client that does not read delays only itself. A body is polled only
 //! while its stream has room. If a response has a [`ReadLimit`](super::ReadLimit) and its client reads too slowly, the
-//! response is dropped and its stream is reset.
+//! response is dropped and its stream is reset. A response also ends at its deadline
+//! ([`ResponseDeadline`](super::ResponseDeadline)) while its client does not read.
 
 mod body;
 mod ready;

@@ -14,8 +14,9 @@ use quorate_http2::connection::StreamId;
 use quorate_http2::frame::Code;
 use quorate_http2::hpack::is_grpc;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Sleep;
 
-use super::super::read_limit::{ReadLimit, Reading};
+use super::super::read_limit::{ReadLimit, Reading, ResponseDeadline};
 use super::body::Delivery;
 use super::ready::SlotWaker;
 use super::{CONTROL, Http2Service, Server, WholeCall};
@@ -37,6 +38,8 @@ pub(super) struct Slot<G: Http2Service> {
     is_delayed: bool,
     /// The read limit of the response, if it has one.
     pub(super) limited: Option<Box<Limited>>,
+    /// The timer of the deadline of the response, if it has one.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 /// A response with a limit on how slowly its client may read.
@@ -47,6 +50,9 @@ pub(super) struct Limited {
     reading: Reading,
 }
 
+/// The status and headers of a response.
+type Head = (StatusCode, HeaderMap);
+
 pub(super) enum Work<G: Http2Service> {
     Free,
     Whole(WholeCall<G::ResponseBody>),
@@ -54,7 +60,7 @@ pub(super) enum Work<G: Http2Service> {
     Body {
         /// The head of a gRPC response, until the first frame of the body. As in grpc-go, no client receives the head of
         /// a stream before its first message, and a response without messages consists of a single frame.
-        head: Option<Box<(StatusCode, HeaderMap)>>,
+        head: Option<Box<Head>>,
         body: G::ResponseBody,
         part: Bytes,
     },
@@ -112,6 +118,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                 waits_for_socket: false,
                 is_delayed: false,
                 limited: None,
+                deadline: None,
             });
             index
         });
@@ -129,6 +136,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         slot.work = Work::Free;
         slot.is_delayed = false;
         slot.limited = None;
+        slot.deadline = None;
         // The unread bytes are returned to the connection's window, because all streams share it.
         if let Some(delivery) = slot.delivery.take() {
             self.connection.release_of_connection(delivery.outstanding());
@@ -205,7 +213,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
     /// Polls the future or the body in a slot.
     fn step(&mut self, index: u32) -> Step {
         let Self { slots, connection, pings, .. } = self;
-        let Slot { stream, task, work, is_delayed, .. } = &mut slots[index as usize];
+        let Slot { stream, task, work, is_delayed, deadline, .. } = &mut slots[index as usize];
         *is_delayed = false;
         let stream = *stream;
         let mut cx = Context::from_waker(task);
@@ -233,6 +241,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         };
         let (mut head, body) = response.into_parts();
         let limit = head.extensions.remove::<ReadLimit>();
+        let ends_at = head.extensions.remove::<ResponseDeadline>();
         let ends = body.is_end_stream();
         let mut unsent = None;
         if is_grpc(&head.headers) && !ends {
@@ -246,6 +255,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             }
         }
         *work = Work::Body { head: unsent, body, part: Bytes::new() };
+        *deadline = ends_at.map(|ResponseDeadline(at)| Box::pin(tokio::time::sleep_until(at)));
         if let Some(limit) = limit {
             let reading = Reading::new(0, self.sent.load(Ordering::Relaxed));
             self.slots[index as usize].limited =
@@ -336,10 +346,50 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
     }
 
+    /// Ends a response whose deadline has passed, without waiting for room: sends the trailers, or resets the stream as
+    /// etcd does if the trailers would follow an incomplete message or a full output.
+    fn end_at_deadline(&mut self, index: u32, cx: &mut Context<'_>) -> Step {
+        let is_output_full = self.is_output_full();
+        let Slot { stream, work, .. } = &mut self.slots[index as usize];
+        let Work::Body { head, body, part } = work else { return Step::Done };
+        let trailers = match Pin::new(body).poll_frame(cx) {
+            // The timer of the body has the same deadline, and wakes the slot.
+            Poll::Pending => return Step::Waiting,
+            Poll::Ready(Some(Ok(frame))) => frame.into_trailers().ok(),
+            Poll::Ready(Some(Err(_)) | None) => None,
+        };
+        match trailers {
+            Some(trailers) if part.is_empty() && !is_output_full => {
+                let (stream, head) = (*stream, head.take());
+                self.end_with_trailers(stream, head, trailers);
+            }
+            Some(_) | None => self.connection.reset(*stream, Code::CANCEL),
+        }
+        Step::Done
+    }
+
+    /// Ends a response with trailers. If its head has not been sent, both are sent together, as grpc-go does.
+    fn end_with_trailers(
+        &mut self,
+        stream: StreamId,
+        head: Option<Box<Head>>,
+        trailers: HeaderMap,
+    ) {
+        let Some(head) = head else { return self.connection.trailers(stream, &trailers) };
+        let (status, mut headers) = *head;
+        headers.extend(trailers);
+        self.pings.answered();
+        self.connection.respond(stream, status, &headers, true);
+    }
+
     fn send_body(&mut self, index: u32) -> Step {
         let stream = self.slots[index as usize].stream;
         let task = self.slots[index as usize].task.clone();
         let mut cx = Context::from_waker(&task);
+        let deadline = self.slots[index as usize].deadline.as_mut();
+        if deadline.is_some_and(|deadline| deadline.as_mut().poll(&mut cx).is_ready()) {
+            return self.end_at_deadline(index, &mut cx);
+        }
         loop {
             // Trailers need no room in a window, so a body that contains no more data is polled without room.
             let has_data = match &self.slots[index as usize].work {
@@ -382,15 +432,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                         self.send_head(index);
                     }
                     Err(frame) => {
+                        let head = head.take();
                         let trailers = frame.into_trailers().unwrap_or_default();
-                        match head.take() {
-                            None => self.connection.trailers(stream, &trailers),
-                            Some(head) => {
-                                let (status, mut headers) = *head;
-                                headers.extend(trailers);
-                                self.connection.respond(stream, status, &headers, true);
-                            }
-                        }
+                        self.end_with_trailers(stream, head, trailers);
                         return Step::Done;
                     }
                 },

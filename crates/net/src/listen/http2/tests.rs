@@ -11,7 +11,7 @@ use quorate_http2::frame::{Header, PREFACE, WINDOW_DEFAULT, flag, kind, read_u32
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
-use crate::listen::{Activity, Ends, IncomingBody, Pace, ReadLimit};
+use crate::listen::{Activity, Ends, IncomingBody, Pace, ReadLimit, ResponseDeadline};
 
 /// A service that returns the request body, or never responds if the path requests this.
 #[derive(Clone, Default)]
@@ -45,6 +45,14 @@ impl Service<Request<IncomingBody>> for Echo {
                 }
                 "/grpc" => Ok(grpc(request.into_body().boxed())),
                 "/grpc-trailers" => Ok(grpc(BoxBody::new(OnlyTrailers(request.into_body())))),
+                "/timed" => {
+                    let deadline = Box::pin(tokio::time::sleep(RESPONSE_TIME));
+                    let ends_at = ResponseDeadline(deadline.deadline());
+                    let body = Timed { rest: ThenIdle { is_sent: false }, deadline };
+                    let mut response = Response::new(BoxBody::new(body));
+                    response.extensions_mut().insert(ends_at);
+                    Ok(response)
+                }
                 "/exact" => Ok(Response::new(BoxBody::new(Exact { is_sent: false }))),
                 "/limited" => {
                     let body = Full::new(Bytes::from(vec![0; LIMITED_BYTES]));
@@ -86,6 +94,8 @@ impl Http2Service for Echo {
 const MESSAGE_BYTES: usize = 4_000;
 /// The size of a response with a read limit, which exceeds the windows of a connection and the pipe.
 const LIMITED_BYTES: usize = 1 << 20;
+/// The time until the deadline of a timed response.
+const RESPONSE_TIME: Duration = Duration::from_secs(5);
 const PACE: Pace = Pace { bytes: 40_000, time: Duration::from_secs(30) };
 
 const SETTINGS: Settings = Settings {
@@ -173,6 +183,27 @@ impl hyper::body::Body for ThenIdle {
         }
         let data = Bytes::from(vec![0; WINDOW_DEFAULT as usize + 1]);
         Poll::Ready(Some(Ok(hyper::body::Frame::data(data))))
+    }
+}
+
+/// A body that exceeds the client's window by one byte, and ends with trailers at its deadline.
+struct Timed {
+    rest: ThenIdle,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl hyper::body::Body for Timed {
+    type Data = Bytes;
+    type Error = crate::listen::BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+        if self.deadline.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Some(Ok(hyper::body::Frame::trailers(http::HeaderMap::new()))));
+        }
+        Pin::new(&mut self.rest).poll_frame(cx)
     }
 }
 
@@ -684,5 +715,28 @@ async fn a_limited_response_that_is_idle_after_its_client_has_read_everything_is
         }
         let next = tokio::time::timeout(PACE.time * 10, read_frame(&mut client)).await;
         assert!(next.is_err(), "{:?}", next.unwrap().0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_ends_at_its_deadline_while_its_client_grants_no_room() {
+    let no_room = [&[0, 4][..], &0_u32.to_be_bytes()].concat();
+    // The trailers are sent only if no part of a message is left.
+    for (settings, expected) in [(&no_room[..], kind::HEADERS), (b"", kind::RST_STREAM)] {
+        let mut client = serve(&Echo::default(), SETTINGS);
+        let begun = Instant::now();
+        client.write_all(PREFACE).await.unwrap();
+        client.write_all(&frame(kind::SETTINGS, 0, 0, settings)).await.unwrap();
+        client.write_all(&request(1, "/timed")).await.unwrap();
+        let head = read_until(&mut client, kind::HEADERS).await.0;
+        assert_eq!(head.flags & flag::END_STREAM, 0);
+        let end = tokio::time::timeout(2 * RESPONSE_TIME, read_until(&mut client, expected));
+        let (end, payload) = end.await.expect("the response ends at its deadline");
+        assert_eq!(begun.elapsed().as_secs(), RESPONSE_TIME.as_secs());
+        if expected == kind::RST_STREAM {
+            assert_eq!(read_u32(&payload), Some(Code::CANCEL.0));
+        } else {
+            assert_eq!(end.flags & flag::END_STREAM, flag::END_STREAM);
+        }
     }
 }
