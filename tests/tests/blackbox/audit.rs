@@ -1,6 +1,7 @@
 //! The audit log: the recorded calls, the secrets that it must never contain, and the behaviour when it cannot be
 //! written.
 
+use prost::Message as _;
 use quorate_api::authpb::Permission;
 use quorate_api::authpb::permission::Type;
 use quorate_api::etcdserverpb as pb;
@@ -10,8 +11,9 @@ use quorate_api::v3electionpb::{CampaignRequest, LeaderRequest};
 use quorate_api::v3lockpb::{LockRequest, UnlockRequest};
 use quorate_tests::pki::Leaf;
 use quorate_tests::{
-    Client, Kind, Options, Server, Tool, Watch, compare, delete, eventually, eventually_within,
-    get_op, key, on_quorate, op, put, put_op, range, request_with, txn, txn_when, watch_key,
+    Client, Kind, Options, RawHttp2, Server, Tool, Watch, call_head, compare, delete, eventually,
+    eventually_within, framed, get_op, key, on_quorate, op, put, put_op, range, request_with, txn,
+    txn_when, watch_key,
 };
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
@@ -34,6 +36,7 @@ on_quorate! {
     a_full_audit_file_is_rotated,
     the_common_name_of_a_client_certificate_is_audited,
     a_blocked_audit_file_causes_dropped_lines_or_refused_calls,
+    an_executed_call_is_audited_with_its_result_if_its_response_is_not_read,
 }
 
 /// A server, and the folder that contains its audit log.
@@ -135,6 +138,24 @@ async fn calls_of_every_kind_are_audited(kind: Kind) {
     audited.line("etcdserverpb.KV/Put", |line| line["requests"][0]["key"] == "json").await;
     assert!(!audited.text().contains("secret"));
     assert!(audited.server.metric("quorate_audit_lines_written_total").unwrap() > 0.0);
+}
+
+async fn an_executed_call_is_audited_with_its_result_if_its_response_is_not_read(kind: Kind) {
+    let audited = Audited::start(kind, &[]).await;
+    let revision = audited.server.client().write("k", "v").await;
+    let mut connection = RawHttp2::connect_without_room(audited.server.port());
+    let id = connection.open(&call_head("/etcdserverpb.KV/DeleteRange"));
+    let request = pb::DeleteRangeRequest { prev_kv: true, ..delete("k", "") };
+    connection.send_body(id, &framed(&request.encode_to_vec()), true);
+    let handled = "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"DeleteRange\",\
+                   grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"}";
+    eventually("the key is deleted", async || {
+        (audited.server.metric(handled) == Some(1.0)).then_some(())
+    })
+    .await;
+    drop(connection);
+    let line = audited.line("etcdserverpb.KV/DeleteRange", |_| true).await;
+    assert_eq!((&line["code"], &line["revision"]), (&json!("OK"), &json!(revision + 1)));
 }
 
 async fn writes_are_audited_before_reads_and_compares(kind: Kind) {

@@ -102,6 +102,10 @@ impl Future for Call {
         }
         let (mut head, body) = response.into_parts();
         let body = large_reply::body_of(&mut head.extensions, body);
+        let body = match &self.stats {
+            Some(stats) => stats.read_ahead(body, cx),
+            None => body,
+        };
         let body = Observed::new(&mut head.headers, body, self.stats.take());
         Poll::Ready(Ok(Response::from_parts(head, body)))
     }

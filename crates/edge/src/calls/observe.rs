@@ -1,14 +1,19 @@
 //! Metrics, log lines, traces and audit records of a whole call.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use prost::Message as _;
 use prost::encoding::{WireType, decode_key};
 use quorate_api::etcdserverpb::ResponseHeader;
-use tonic::Code;
+use tonic::body::Body;
+use tonic::{Code, Status};
 
 use super::access::Noted;
 use super::request_stats::{self, RequestStats};
@@ -41,8 +46,8 @@ pub struct CallStats {
     sent: Follower,
     /// The permit that the call holds, if it has one.
     permit: Option<Arc<CallPermit>>,
-    /// Whether the call's code and duration are in the metrics.
-    is_counted: bool,
+    /// The code and the duration of the call in the metrics, once the call is counted.
+    counted: Option<(Code, Duration)>,
     /// Records of a traced or audited call. Boxed, because most calls are neither traced nor audited.
     followed: Option<Box<Followed>>,
 }
@@ -53,8 +58,6 @@ struct Followed {
     noted: Noted,
     /// The local address of the call's connection.
     local: Option<SocketAddr>,
-    /// Whether part of the call's response was sent.
-    has_sent: bool,
 }
 
 impl CallStats {
@@ -80,14 +83,14 @@ impl CallStats {
             remote,
             sent: Follower::default(),
             permit: None,
-            is_counted: false,
+            counted: None,
             followed: None,
         }
     }
 
     /// Attaches the trace and the audit record. `local` is the local address of the connection.
     pub(crate) fn noted(mut self, noted: &Noted, local: Option<SocketAddr>) -> Self {
-        self.followed = Some(Box::new(Followed { noted: noted.clone(), local, has_sent: false }));
+        self.followed = Some(Box::new(Followed { noted: noted.clone(), local }));
         self
     }
 
@@ -130,16 +133,31 @@ impl CallStats {
         }
     }
 
-    /// Counts the call, unless it is already counted.
-    fn count(&mut self, code: Code, took: Duration) {
-        if std::mem::replace(&mut self.is_counted, true) {
-            return;
+    /// Counts the call, unless it is already counted. Returns the code and the duration with which it is counted.
+    fn count(&mut self, code: Code, took: Duration) -> (Code, Duration) {
+        if let Some(counted) = self.counted {
+            return counted;
         }
+        self.counted = Some((code, took));
         let series = self.metrics.grpc.at(self.service, self.method);
         if self.kind == Kind::Unary {
             series.sent.inc();
         }
         series.handled(code as i32, took);
+        (code, took)
+    }
+
+    /// Reads the first part of the response to an audited unary call, so that the audit log has the revision even if
+    /// the client reads no part. Returns a body that still contains the part.
+    pub(crate) fn read_ahead(&self, mut body: Body, cx: &mut Context<'_>) -> Body {
+        let account = self.followed.as_ref().and_then(|followed| followed.noted.account.as_ref());
+        let (Kind::Unary, Some(account)) = (self.kind, account) else { return body };
+        let Poll::Ready(first) = Pin::new(&mut body).poll_frame(cx) else { return body };
+        let part = first.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+        if let Some(revision) = part.and_then(|part| revision_of(part)) {
+            account.note_revision(revision);
+        }
+        Body::new(ReadAhead { first: Some(first), rest: body })
     }
 
     fn method(&self) -> (&'static str, &'static str) {
@@ -253,20 +271,39 @@ impl Followed {
         let error = is_own_fault(code).then_some(message);
         trace.end(&SpanEnd { name: &name, attributes: &attributes, error });
     }
+}
 
-    /// Records the revision from the header of a response. The header is the first field of every response.
-    fn read_revision(&mut self, part: &[u8]) {
-        let is_first = !std::mem::replace(&mut self.has_sent, true);
-        if let (true, Some(account)) = (is_first, &self.noted.account)
-            && let Some(revision) = revision_of(part)
-        {
-            account.note_revision(revision);
+/// A body whose first part has been read ahead.
+struct ReadAhead {
+    first: Option<Option<Result<Frame<Bytes>, Status>>>,
+    rest: Body,
+}
+
+impl HttpBody for ReadAhead {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match self.first.take() {
+            Some(first) => Poll::Ready(first),
+            None => Pin::new(&mut self.rest).poll_frame(cx),
         }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none() && self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.first.is_some() { SizeHint::default() } else { self.rest.size_hint() }
     }
 }
 
-/// Returns the revision in the header of a response that starts with these bytes. The bytes may end in the middle of a
-/// later field.
+/// Returns the revision in the header of a response that starts with these bytes. The header is the first field of
+/// every response. The bytes may end in the middle of a later field.
 fn revision_of(part: &[u8]) -> Option<i64> {
     let (head, mut message) = part.split_at_checked(HEAD_BYTES)?;
     if head[0] != 0 || decode_key(&mut message).ok()? != HEADER {
@@ -322,9 +359,6 @@ impl Received {
 
 impl Observer for CallStats {
     fn passed(&mut self, part: &[u8]) {
-        if let (Kind::Unary, Some(followed)) = (self.kind, &mut self.followed) {
-            followed.read_revision(part);
-        }
         let Passed { messages, bytes } = self.sent.pass(part);
         self.metrics.network.client_sent_bytes.add(bytes);
         if self.kind != Kind::Unary {
@@ -333,10 +367,11 @@ impl Observer for CallStats {
     }
 
     fn ended(&mut self, code: Code, message: &str) {
-        let took = self.started.elapsed();
-        self.count(code, took);
+        let (counted, took) = self.count(code, self.started.elapsed());
+        // The outcome of a unary call does not depend on whether its client reads the response.
+        let message = if counted == code { message } else { "" };
         if let Some(followed) = self.followed.take() {
-            followed.report(self.method(), (code, message), took);
+            followed.report(self.method(), (counted, message), took);
         }
     }
 }
@@ -350,9 +385,6 @@ mod tests {
     use quorate_api::etcdserverpb::RangeResponse;
     use quorate_api::record::{Fields, KeyValue};
     use quorate_requests::admission::Bound;
-
-    use tonic::Status;
-    use tonic::body::Body;
 
     use super::super::call::Call;
     use super::super::large_reply::{Reply, body_of};
@@ -371,7 +403,7 @@ mod tests {
             remote: None,
             sent: Follower::default(),
             permit: None,
-            is_counted: false,
+            counted: None,
             followed: None,
         };
         (metrics, stats)
@@ -405,7 +437,7 @@ mod tests {
     }
 
     /// Returns the first part of a range response with one value of this size, at revision 5.
-    async fn first_part(value_bytes: usize) -> bytes::Bytes {
+    async fn first_part(value_bytes: usize) -> Bytes {
         let header = Some(ResponseHeader { revision: 5, ..ResponseHeader::default() });
         let value = vec![7; value_bytes];
         let record = KeyValue::new(&Fields { key: b"k", value: &value, ..Fields::default() });
