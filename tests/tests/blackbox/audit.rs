@@ -11,9 +11,9 @@ use quorate_api::v3electionpb::{CampaignRequest, LeaderRequest};
 use quorate_api::v3lockpb::{LockRequest, UnlockRequest};
 use quorate_tests::pki::Leaf;
 use quorate_tests::{
-    Client, Kind, Options, RawHttp2, Server, Tool, Watch, call_head, compare, delete, eventually,
-    eventually_within, framed, get_op, key, on_quorate, op, put, put_op, range, request_with, txn,
-    txn_when, watch_key,
+    Client, JsonStream, Kind, Options, RawHttp2, Server, Tool, Watch, call_head, compare, delete,
+    eventually, eventually_within, framed, get_op, key, on_quorate, op, put, put_op, range,
+    read_answer, request_with, txn, txn_when, watch_key,
 };
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
@@ -37,6 +37,7 @@ on_quorate! {
     the_common_name_of_a_client_certificate_is_audited,
     a_blocked_audit_file_causes_dropped_lines_or_refused_calls,
     an_executed_call_is_audited_with_its_result_if_its_response_is_not_read,
+    each_json_connection_is_audited_with_its_own_address,
 }
 
 /// A server, and the folder that contains its audit log.
@@ -156,6 +157,20 @@ async fn an_executed_call_is_audited_with_its_result_if_its_response_is_not_read
     drop(connection);
     let line = audited.line("etcdserverpb.KV/DeleteRange", |_| true).await;
     assert_eq!((&line["code"], &line["revision"]), (&json!("OK"), &json!(revision + 1)));
+}
+
+async fn each_json_connection_is_audited_with_its_own_address(kind: Kind) {
+    let audited = Audited::start(kind, &[]).await;
+    let mut connections = Vec::new();
+    for (key, base64) in [("a", "YQ=="), ("b", "Yg==")] {
+        let body = json!({"key": base64}).to_string();
+        let mut connection = JsonStream::send(audited.server.port(), "/v3/kv/put", &[], &body);
+        assert_eq!(read_answer(&mut connection).unwrap().status, 200);
+        let line =
+            audited.line("etcdserverpb.KV/Put", |line| line["requests"][0]["key"] == key).await;
+        assert_eq!(line["remote"], connection.local_addr().unwrap().to_string());
+        connections.push(connection);
+    }
 }
 
 async fn writes_are_audited_before_reads_and_compares(kind: Kind) {
