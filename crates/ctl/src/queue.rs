@@ -136,8 +136,9 @@ impl QueueKey {
         Ok(Self { queue, key, created, revision })
     }
 
-    /// Waits until this key is first in the queue.
-    pub(crate) async fn wait_for_turn(&mut self, client: &Client) -> Result<(), Status> {
+    /// Waits until no earlier key is in the queue. Returns whether this key still exists then; if not, another client
+    /// may become the first. A key that has never waited is not read again.
+    pub(crate) async fn wait_for_turn(&mut self, client: &Client) -> Result<bool, Status> {
         let last_before = RangeRequest {
             key: self.queue.clone().into(),
             range_end: prefix_end(&self.queue).into(),
@@ -147,14 +148,20 @@ impl QueueKey {
             limit: 1,
             ..Default::default()
         };
+        let mut has_waited = false;
         loop {
             let reply = get(client, last_before.clone()).await?;
-            let Some(before) = reply.kvs.first() else { return Ok(()) };
+            let Some(before) = reply.kvs.first() else { break };
             let revision = reply.header.as_ref().map_or(0, |header| header.revision);
             wait_for_deletion(client, before.fields().key, revision).await?;
-            let own = self.read(client).await?;
-            self.revision = own.header.as_ref().map_or(0, |header| header.revision);
+            has_waited = true;
         }
+        if !has_waited {
+            return Ok(true);
+        }
+        let own = self.read(client).await?;
+        self.revision = own.header.as_ref().map_or(0, |header| header.revision);
+        Ok(!own.kvs.is_empty())
     }
 
     /// Reads the key.

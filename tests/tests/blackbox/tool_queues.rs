@@ -8,6 +8,7 @@ use quorate_tests::{Ctl, Kind, Server, Tool, eventually, send_signal, with_both_
 with_both_tools! {
     a_lock_held_by_ctl_passes_to_the_next_waiter_after_a_signal,
     ctl_lock_fails_when_its_lease_is_revoked,
+    ctl_lock_runs_no_command_after_its_key_was_deleted,
     ctl_lock_and_elect_report_invalid_arguments,
     ctl_elect_elects_candidates_in_turn,
 }
@@ -95,6 +96,20 @@ async fn ctl_lock_fails_when_its_lease_is_revoked(kind: Kind, tool: Tool) {
     let lease = holder.next()[2..].to_owned();
     drop(ctl.run(&["lease", "revoke", &lease]).success());
     assert_eq!(holder.end(), (Some(1), "Error: session expired".to_owned()));
+}
+
+async fn ctl_lock_runs_no_command_after_its_key_was_deleted(kind: Kind, tool: Tool) {
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    let mut holder = Working::start(&ctl, &["lock", "l"]);
+    drop(holder.next());
+    let marker = server.scratch().join("marker");
+    let touch = format!("touch {}", marker.display());
+    let waiter = Working::start(&ctl, &["lock", "l", "--", "sh", "-c", &touch]);
+    places(&ctl, "l/", 2).await;
+    drop(ctl.run(&["del", "l/", "--prefix"]).success());
+    assert_eq!(waiter.end(), (Some(1), "Error: mutex: session is expired".to_owned()));
+    assert!(!marker.exists(), "the command ran although the waiter did not hold the lock");
 }
 
 async fn ctl_lock_and_elect_report_invalid_arguments(kind: Kind, tool: Tool) {

@@ -63,7 +63,8 @@ async fn campaign(session: &Session, name: &[u8], proposal: &[u8]) -> Result<(),
         let mut queue_key = QueueKey::create(&kept_lease, name, proposal).await?;
         let leading = async {
             tokio::select! {
-                wait_for_turn = queue_key.wait_for_turn(&client) => wait_for_turn?,
+                // As in etcdctl, a candidate whose key was deleted shows no key and leads nothing.
+                waited = queue_key.wait_for_turn(&client) => drop(waited?),
                 () = interrupt.wait() => return Err(interrupted()),
             }
             session.show(&Reply::Get(queue_key.read(&client).await?, false))?;

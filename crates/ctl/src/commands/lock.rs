@@ -2,6 +2,7 @@
 //!
 //! # Guarantees
 //!
+//! * The command does not start if the key of the lock was deleted while the tool waited for the lock.
 //! * The lock is released even if the command that runs while the lock is held fails or is killed.
 
 use std::ffi::OsStr;
@@ -62,11 +63,14 @@ async fn hold(
     let mut queue_key = QueueKey::create(kept_lease, name, b"").await?;
     let waiting = async {
         tokio::select! {
-            wait_for_turn = queue_key.wait_for_turn(client) => wait_for_turn.map_err(Failure::from),
+            waited = queue_key.wait_for_turn(client) => waited.map_err(Failure::from),
             () = interrupt.wait() => Err(interrupted()),
         }
     };
-    kept_lease.during(waiting).await.ok_or_else(|| Failure::error(EXPIRED))??;
+    let is_held = kept_lease.during(waiting).await.ok_or_else(|| Failure::error(EXPIRED))??;
+    if !is_held {
+        return Err(Failure::error("mutex: session is expired"));
+    }
     if let [program, args @ ..] = exec {
         let command = command(program, args, &queue_key);
         return kept_lease.beside(execute(program, command)).await;
