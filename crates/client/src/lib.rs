@@ -1,8 +1,8 @@
 //! The client of the command-line tools. It chooses an endpoint, applies timeouts, and reports errors with the same
 //! texts as etcd's tools.
 //!
-//! A call tries one endpoint after another until a server sends its first frame (HTTP/2's SETTINGS) or the timeout
-//! expires. A call without a timeout tries each endpoint once, but waits indefinitely for the client's first
+//! A call tries the endpoints in order until a server sends its first frame (HTTP/2's SETTINGS) or the timeout
+//! expires. It does not wait for the failure of an endpoint that is slow to respond before it tries the next one. A call without a timeout tries each endpoint once, but waits indefinitely for the client's first
 //! connection, unless [`Client::failing_fast`] is set. The request is not sent before the server's first frame arrives,
 //! so if the connection fails earlier, any request can be retried on another connection. A request that has been sent
 //! is sent again only if it is read-only and the call has a timeout, or if it was refused because of its token
@@ -38,7 +38,7 @@ use quorate_api::etcdserverpb::maintenance_client::MaintenanceClient;
 use quorate_api::etcdserverpb::watch_client::WatchClient;
 use quorate_grpc::methods::Kind;
 use quorate_grpc::wording::in_grpc_gos_words;
-use quorate_tls::{ChannelConnector, Place, authority_of_file, split_scheme};
+use quorate_tls::{ChannelConnector, Place, authority_of_file, first_success, split_scheme};
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::codegen::http::uri::InvalidUri;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -450,28 +450,34 @@ impl Client {
         }
     }
 
-    /// Tries each endpoint once.
+    /// Tries each endpoint once. An endpoint that does not respond delays the attempt at the next one only briefly.
     async fn connect_once(&self) -> Result<Connection, String> {
-        let mut reason = "no endpoints available".to_owned();
         let first = self.state.borrow().first;
-        for position in (first..self.targets.len()).chain(0..first) {
-            let target = &self.targets[position];
-            self.tell("connecting", target, None);
-            let error = match Box::pin(target.connect()).await {
-                Ok(channel) => {
-                    self.tell("connected", target, None);
-                    return Ok(self.connected(position, channel));
-                }
-                Err(Unconnected::Failed(error)) => {
-                    self.state.borrow_mut().trouble = Some(error.clone());
-                    error
-                }
-                Err(Unconnected::Silent) => cause::silent(),
-            };
-            self.tell("failed to connect", target, Some(&error));
-            reason = error;
-        }
-        Err(reason)
+        let attempts = (first..self.targets.len()).chain(0..first).map(|position| async move {
+            let channel = self.connect_to(&self.targets[position]).await?;
+            Ok((position, channel))
+        });
+        let (position, channel) = first_success(attempts)
+            .await
+            .unwrap_or_else(|| Err("no endpoints available".to_owned()))?;
+        Ok(self.connected(position, channel))
+    }
+
+    async fn connect_to(&self, target: &Target) -> Result<Channel, String> {
+        self.tell("connecting", target, None);
+        let error = match target.connect().await {
+            Ok(channel) => {
+                self.tell("connected", target, None);
+                return Ok(channel);
+            }
+            Err(Unconnected::Failed(error)) => {
+                self.state.borrow_mut().trouble = Some(error.clone());
+                error
+            }
+            Err(Unconnected::Silent) => cause::silent(),
+        };
+        self.tell("failed to connect", target, Some(&error));
+        Err(error)
     }
 
     fn connected(&self, position: usize, channel: Channel) -> Connection {

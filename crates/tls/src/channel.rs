@@ -18,6 +18,7 @@ use tower_service::Service;
 use crate::connect::Connector;
 use crate::facts::CertificateFacts;
 use crate::greeting::{Greeting, greeted};
+use crate::staggered::first_success;
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ impl ChannelConnector {
     /// Returns an error if the connection or the handshake fails.
     pub async fn server_certificate(&self) -> io::Result<Option<CertificateFacts>> {
         let (Place::Host(authority), Some(tls)) = (&self.place, &self.tls) else { return Ok(None) };
-        let stream = TcpStream::connect(authority).await?;
+        let stream = dial(authority).await?;
         let host = authority.rsplit_once(':').map_or(&**authority, |(host, _)| host);
         let stream = tls.connect(Some(host), stream).await.map_err(io::Error::other)?;
         let (_, session) = stream.get_ref();
@@ -96,7 +97,7 @@ impl ChannelConnector {
     pub async fn connect(&self) -> io::Result<ChannelStream> {
         match &self.place {
             Place::Host(authority) => {
-                let stream = TcpStream::connect(authority).await?;
+                let stream = dial(authority).await?;
                 stream.set_nodelay(true)?;
                 let host = authority.rsplit_once(':').map_or(&**authority, |(host, _)| host);
                 secure(self.tls.as_ref(), Some(host), stream).await
@@ -107,6 +108,16 @@ impl ChannelConnector {
             }
         }
     }
+}
+
+/// Connects to one of the addresses of `host:port`. An address that does not respond delays the attempt at the next
+/// address only briefly.
+async fn dial(authority: &str) -> io::Result<TcpStream> {
+    let addresses = tokio::net::lookup_host(authority).await?;
+    let dialed = first_success(addresses.map(TcpStream::connect)).await;
+    dialed.unwrap_or_else(|| {
+        Err(io::Error::new(io::ErrorKind::NotFound, format!("{authority} has no address")))
+    })
 }
 
 async fn secure<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(

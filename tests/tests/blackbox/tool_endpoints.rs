@@ -7,6 +7,7 @@ use quorate_tests::{Ctl, Kind, Options, Server, Tool, with_both_tools};
 
 with_both_tools! {
     every_command_finds_the_live_endpoint,
+    silent_endpoints_do_not_delay_commands_until_their_timeout,
     a_connection_that_fails_before_the_preface_is_retried,
 }
 
@@ -16,7 +17,31 @@ const DEAD: &str = "127.0.0.1:1";
 async fn every_command_finds_the_live_endpoint(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
-    let ctl = ctl.after(DEAD);
+    every_command_succeeds(&ctl.after(DEAD));
+}
+
+/// Listeners that accept connections but never send anything stand for hosts that hang. The endpoints before the live
+/// one must not use up the timeouts of the commands.
+async fn silent_endpoints_do_not_delay_commands_until_their_timeout(kind: Kind, tool: Tool) {
+    let server = Options::new(kind).unguarded().start().await;
+    let Some(mut ctl) = Ctl::of(tool, &server) else { return };
+    let silent = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    for listener in &silent {
+        ctl = ctl.after(&listener.local_addr().unwrap().to_string());
+    }
+    every_command_succeeds(&ctl);
+    for line in ["--dial-timeout=5s put k 1", "--command-timeout=2s put k 1"] {
+        let ended = ctl.run(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(ended.code, Some(0), "{line}: {ended:?}");
+    }
+    for line in ["user add root:pw", "role add root", "user grant-role root root", "auth enable"] {
+        drop(ctl.run(&line.split(' ').collect::<Vec<_>>()).success());
+    }
+    drop(ctl.run(&["--user=root:pw", "get", "k"]).success());
+}
+
+#[track_caller]
+fn every_command_succeeds(ctl: &Ctl) {
     let lease = ctl.run(&["lease", "grant", "600"]).success();
     let lease = lease.split(' ').nth(1).unwrap();
     for (line, input) in [
