@@ -16,6 +16,7 @@
 //!
 //! Unit tests are in each module. `tests/etcd` compares the tool with the real etcdctl against a real server.
 
+mod child;
 mod command;
 mod commands;
 mod credentials;

@@ -75,6 +75,7 @@ mod tool_queues;
 mod tool_reasons;
 mod tool_top;
 mod tools;
+mod tool_watches;
 mod tracing;
 mod txn;
 mod utl;

@@ -25,7 +25,7 @@ with_both_tools! {
 }
 
 /// A running tool and its output so far. It is killed when dropped.
-struct Running {
+pub(super) struct Running {
     process: Child,
     input: Option<ChildStdin>,
     output: Arc<Mutex<Vec<String>>>,
@@ -33,7 +33,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(ctl: &Ctl, args: &[&str]) -> Self {
+    pub(super) fn start(ctl: &Ctl, args: &[&str]) -> Self {
         let mut command = ctl.command(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
@@ -43,23 +43,23 @@ impl Running {
         Self { process, input, output, errors }
     }
 
-    fn say(&mut self, line: &str) {
+    pub(super) fn say(&mut self, line: &str) {
         let input = self.input.as_mut().unwrap();
         input.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    fn output(&self) -> Vec<String> {
+    pub(super) fn output(&self) -> Vec<String> {
         self.output.lock().unwrap().clone()
     }
 
     /// Returns the error output without log lines.
-    fn errors(&self) -> Vec<String> {
+    pub(super) fn errors(&self) -> Vec<String> {
         let errors = self.errors.lock().unwrap();
         errors.iter().filter(|line| !line.starts_with('{')).cloned().collect()
     }
 
     /// Waits until the tool has printed this number of lines, and returns them.
-    async fn prints(&mut self, count: usize) -> Vec<String> {
+    pub(super) async fn prints(&mut self, count: usize) -> Vec<String> {
         let what = format!("{count} lines of output");
         eventually(&what, async || {
             let ended = self.process.try_wait().unwrap();
@@ -70,7 +70,7 @@ impl Running {
         self.output()
     }
 
-    async fn ends(&mut self) -> ExitStatus {
+    pub(super) async fn ends(&mut self) -> ExitStatus {
         eventually("the tool exits", async || self.process.try_wait().unwrap()).await
     }
 }

@@ -8,8 +8,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 
+use crate::child;
 use crate::client::Client;
 use crate::command::{Command, group};
 use crate::failure::{Failure, exit};
@@ -71,9 +72,8 @@ async fn hold(
     if !is_held {
         return Err(Failure::error("mutex: session is expired"));
     }
-    if let [program, args @ ..] = exec {
-        let command = command(program, args, &queue_key);
-        return kept_lease.beside(execute(program, command)).await;
+    if !exec.is_empty() {
+        return kept_lease.beside(execute(exec, &queue_key)).await;
     }
     let own = queue_key.read(client).await?;
     if own.kvs.is_empty() {
@@ -83,21 +83,14 @@ async fn hold(
     kept_lease.during(interrupt.wait()).await.ok_or_else(|| Failure::error(EXPIRED))
 }
 
-fn command(program: &[u8], args: &[Vec<u8>], queue_key: &QueueKey) -> std::process::Command {
-    let mut command = std::process::Command::new(OsStr::from_bytes(program));
-    command
-        .args(args.iter().map(|word| OsStr::from_bytes(word)))
-        .env("ETCD_LOCK_KEY", OsStr::from_bytes(&queue_key.key))
-        .env("ETCD_LOCK_REV", queue_key.revision.to_string())
-        .stdin(Stdio::null());
-    command
-}
-
 /// Runs the command to completion. Its exit code becomes the tool's exit code.
-async fn execute(program: &[u8], mut command: std::process::Command) -> Result<(), Failure> {
-    let running = tokio::task::spawn_blocking(move || command.status());
-    let ended = running.await.map_err(std::io::Error::other)?;
-    let status = ended.map_err(|error| match error.kind() {
+async fn execute(exec: &[Vec<u8>], queue_key: &QueueKey) -> Result<(), Failure> {
+    let mut command = child::command(exec);
+    command
+        .env("ETCD_LOCK_KEY", OsStr::from_bytes(&queue_key.key))
+        .env("ETCD_LOCK_REV", queue_key.revision.to_string());
+    let program = &exec[0];
+    let status = child::run(command).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound if !program.contains(&b'/') => {
             let program = quote(program);
             Failure::error(format!("exec: {program}: executable file not found in $PATH"))

@@ -5,7 +5,7 @@
 //! Resuming a watch at another endpoint (`quorate_client::events`).
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::future::poll_fn;
 use std::os::unix::ffi::OsStrExt;
 use std::pin::Pin;
@@ -15,6 +15,7 @@ use quorate_api::etcdserverpb::{ResponseHeader, WatchCreateRequest, WatchRespons
 use quorate_api::mvccpb::Event;
 use tokio::sync::mpsc;
 
+use crate::child;
 use crate::client::Client;
 use crate::command::{Command, group};
 use crate::events::{Events, Leader, cancel_text, is_progress};
@@ -133,7 +134,7 @@ async fn follow(
                 return session.show(&Reply::Watch(closed()));
             }
         };
-        show(session, &response, &watch.exec)?;
+        show(session, &response, &watch.exec).await?;
         if response.canceled {
             return Ok(());
         }
@@ -145,7 +146,11 @@ fn closed() -> WatchResponse {
     WatchResponse { header: Some(ResponseHeader::default()), canceled: true, ..Default::default() }
 }
 
-fn show(session: &Session, response: &WatchResponse, exec: &[Vec<u8>]) -> Result<(), Failure> {
+async fn show(
+    session: &Session,
+    response: &WatchResponse,
+    exec: &[Vec<u8>],
+) -> Result<(), Failure> {
     if response.created && !response.canceled {
         return Ok(());
     }
@@ -162,11 +167,14 @@ fn show(session: &Session, response: &WatchResponse, exec: &[Vec<u8>]) -> Result
     if exec.is_empty() {
         return Ok(());
     }
-    response.events.iter().try_for_each(|event| execute(session, exec, revision, event))
+    for event in &response.events {
+        execute(session, exec, revision, event).await?;
+    }
+    Ok(())
 }
 
-/// Runs the command for one event.
-fn execute(
+/// Runs the command for one event to completion.
+async fn execute(
     session: &Session,
     exec: &[Vec<u8>],
     revision: i64,
@@ -174,22 +182,19 @@ fn execute(
 ) -> Result<(), Failure> {
     let record = event.kv.clone().unwrap_or_default();
     let fields = record.fields();
-    let mut words = exec.iter().map(|word| OsStr::from_bytes(word));
-    let program = words.next().unwrap_or_default();
-    let status = std::process::Command::new(program)
-        .args(words)
+    let mut command = child::command(exec);
+    command
         .env("ETCD_WATCH_REVISION", revision.to_string())
         .env("ETCD_WATCH_EVENT_TYPE", quote(event_name(event.r#type).as_bytes()))
         .env("ETCD_WATCH_KEY", quote(fields.key))
-        .env("ETCD_WATCH_VALUE", quote(fields.value))
-        .status();
-    let reason = match status {
+        .env("ETCD_WATCH_VALUE", quote(fields.value));
+    let reason = match child::run(command).await {
         Ok(status) if status.success() => return Ok(()),
         Ok(status) => match status.code() {
             Some(code) => format!("exit status {code}"),
             None => status.to_string(),
         },
-        Err(error) => not_started(program.as_bytes(), &error),
+        Err(error) => not_started(&exec[0], &error),
     };
     let command: Vec<_> = exec.iter().map(|word| quote(word)).collect();
     session.print_error(&format!("command [{}] error ({reason})\n", command.join(" ")));
