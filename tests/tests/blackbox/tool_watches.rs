@@ -7,6 +7,7 @@ use super::tool_faults::Running;
 with_both_tools! {
     the_command_of_a_watch_has_no_input,
     interactive_watches_run_their_commands_independently,
+    an_interactive_watch_with_two_kinds_of_range_is_refused,
 }
 
 async fn the_command_of_a_watch_has_no_input(kind: Kind, tool: Tool) {
@@ -40,4 +41,17 @@ async fn interactive_watches_run_their_commands_independently(kind: Kind, tool: 
     assert_eq!(watch.prints(6).await, ["PUT", "a", "1", "PUT", "b", "1"]);
     std::fs::write(&released, "").unwrap();
     assert_eq!(watch.prints(7).await[6], "finished");
+}
+
+async fn an_interactive_watch_with_two_kinds_of_range_is_refused(kind: Kind, tool: Tool) {
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    let mut watch = Running::start(&ctl, &["watch", "-i"]);
+    watch.say("watch a b --prefix");
+    watch.say("watch a --rev=1");
+    server.client().write("a", "1").await;
+    assert_eq!(watch.prints(3).await, ["PUT", "a", "1"]);
+    let text =
+        "Invalid command watch a b --prefix (`range_end` and `--prefix` are mutually exclusive)";
+    assert_eq!(watch.errors(), [text]);
 }

@@ -44,6 +44,8 @@ const FLAGS: &[Flag] = &[
     Flag::bool("progress-notify", "get periodic watch progress notification from server"),
 ];
 
+const TWO_RANGES: &str = "`range_end` and `--prefix` are mutually exclusive";
+
 /// A watch request, and the command to run on each event.
 #[derive(Clone, Debug, PartialEq)]
 struct Watch {
@@ -72,10 +74,7 @@ impl Watch {
         let prefix = matches.bool("prefix");
         let range = match &keys[..] {
             [] => return Err(Failure::bad_args("bad number of arguments")),
-            [_, _] if prefix => {
-                let text = "`range_end` and `--prefix` are mutually exclusive";
-                return Err(Failure::bad_args(text));
-            }
+            [_, _] if prefix => return Err(two_ranges()),
             [key, end] => KeyRange { key: key.clone(), end: end.clone() },
             [key, ..] if prefix => KeyRange::prefix(key.clone()),
             [key, ..] => KeyRange { key: key.clone(), end: Vec::new() },
@@ -90,6 +89,11 @@ impl Watch {
         };
         Ok(Self { create, exec: exec.to_vec() })
     }
+}
+
+/// Returns the error for a watch with both kinds of range. In interactive mode, only this error does not end the tool.
+fn two_ranges() -> Failure {
+    Failure::bad_args(TWO_RANGES)
 }
 
 async fn run(session: &Session) -> Result<(), Failure> {
@@ -251,7 +255,13 @@ async fn interactive(session: &Session) -> Result<(), Failure> {
                     FlagError::Help => Failure::bad_args("pflag: help requested"),
                     FlagError::Wrong(text) => Failure::bad_args(text),
                 })?;
-                let watch = Watch::new(&matches, &session.env)?;
+                let watch = match Watch::new(&matches, &session.env) {
+                    Err(failure) if failure == two_ranges() => {
+                        session.print_error(&format!("Invalid command {shown} ({TWO_RANGES})\n"));
+                        continue;
+                    }
+                    watch => watch?,
+                };
                 let (sender, receiver) = mpsc::unbounded_channel();
                 progress.push(sender);
                 watches.push(Box::pin(follow(session, &client, watch, receiver)));
