@@ -5,8 +5,8 @@
 //! expires. It does not wait for the failure of an endpoint that is slow to respond before it tries the next one. A call without a timeout tries each endpoint once, but waits indefinitely for the client's first
 //! connection, unless [`Client::failing_fast`] is set. The request is not sent before the server's first frame arrives,
 //! so if the connection fails earlier, any request can be retried on another connection. A request that has been sent
-//! is sent again only if it is read-only and the call has a timeout, or if it was refused because of its token
-//! (`login`). After a failure, the next endpoint is tried first and the failed endpoint last.
+//! is sent again only if the call is [`Repeat::Safe`], until the call's timeout expires, or, without a timeout, if the
+//! client is [`Client::repeating`]. It is also sent again if it was refused because of its token (`login`). After a failure, the next endpoint is tried first and the failed endpoint last.
 //!
 //! # Not here
 //!
@@ -58,6 +58,9 @@ const KEEPALIVE_MIN: Duration = Duration::from_secs(10);
 /// The prefix of the error for a broken connection.
 const BROKEN: &str = "error reading from server: ";
 const NO_ENDPOINTS: &str = "etcdclient: no available endpoints";
+/// The maximum number of attempts at a call without a timeout. With the pauses, they take two and a half seconds, as
+/// long as the 100 attempts of etcd's client.
+const ATTEMPTS_MAX: u64 = 25;
 /// The delay before all endpoints are tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
@@ -109,7 +112,8 @@ impl Limits {
 /// Whether a call may be repeated after a connection failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// The call is read-only and may be repeated.
+    /// The call may be repeated, because it is read-only or because a second execution does no harm: it fails, has no
+    /// effect, or grants a lease that expires. The calls are those that etcd's client repeats.
     Safe,
     /// The call may have taken effect and must not be repeated.
     Never,
@@ -128,6 +132,8 @@ pub struct Client {
     dial_timeout: Option<Duration>,
     /// Whether a call without a timeout waits for the first connection.
     awaits_server: bool,
+    /// The maximum number of attempts at a repeatable call without a timeout.
+    attempts_max: u64,
     logger: Logger,
 }
 
@@ -263,6 +269,7 @@ impl Client {
             token: RefCell::new(token),
             dial_timeout,
             awaits_server: true,
+            attempts_max: 1,
             logger,
         })
     }
@@ -280,6 +287,7 @@ impl Client {
             token: RefCell::new(token),
             dial_timeout: self.dial_timeout,
             awaits_server: self.awaits_server,
+            attempts_max: self.attempts_max,
             logger: self.logger.clone(),
         }
     }
@@ -296,10 +304,18 @@ impl Client {
         self
     }
 
-    /// Makes calls without a timeout fail at once if no endpoint accepts a connection.
+    /// Makes calls without a timeout fail at once if no endpoint accepts a connection or the connection breaks.
     #[must_use]
     pub fn failing_fast(mut self) -> Self {
         self.awaits_server = false;
+        self.attempts_max = 1;
+        self
+    }
+
+    /// Repeats calls without a timeout that may be repeated, at most [`ATTEMPTS_MAX`] times.
+    #[must_use]
+    pub fn repeating(mut self) -> Self {
+        self.attempts_max = ATTEMPTS_MAX;
         self
     }
 
@@ -400,28 +416,47 @@ impl Client {
         attempt: &dyn Fn(Channel, Request<()>) -> Attempt<'a>,
         tries: &Cell<u64>,
     ) -> Result<(), Status> {
+        let attempts_max = match (repeat, deadline) {
+            (Repeat::Never, _) => 1,
+            (Repeat::Safe, None) => self.attempts_max,
+            (Repeat::Safe, Some(_)) => u64::MAX,
+        };
+        let mut made = 0;
         loop {
-            let connection = self.connect(deadline).await?;
-            let mut head = self.signed(());
-            if let Some(deadline) = deadline {
-                head.set_timeout(deadline.duration_since(Instant::now()));
+            let status = match self.attempt_once(deadline, attempt, tries).await {
+                Ok(()) => return Ok(()),
+                Err(status) => status,
+            };
+            made += 1;
+            if status.code() != Code::Unavailable || made == attempts_max {
+                return Err(status);
             }
-            match attempt(connection.channel.clone(), head).await.map_err(as_grpc_go) {
-                Ok(()) => {
-                    self.answered(&connection);
-                    return Ok(());
-                }
-                Err(status) if status.code() == Code::Unavailable => {
-                    self.leave(&connection, &status);
-                    tries.set(tries.get() + 1);
-                    if repeat == Repeat::Never || deadline.is_none() {
-                        return Err(status);
-                    }
-                    sleep(RETRY_PAUSE).await;
-                }
-                Err(status) => return Err(status),
-            }
+            sleep(RETRY_PAUSE).await;
         }
+    }
+
+    /// Makes one attempt. `tries` counts the attempts that failed because no server was available.
+    async fn attempt_once<'a>(
+        &self,
+        deadline: Option<Instant>,
+        attempt: &dyn Fn(Channel, Request<()>) -> Attempt<'a>,
+        tries: &Cell<u64>,
+    ) -> Result<(), Status> {
+        let connection = self.connect(deadline).await?;
+        let mut head = self.signed(());
+        if let Some(deadline) = deadline {
+            head.set_timeout(deadline.duration_since(Instant::now()));
+        }
+        let result = attempt(connection.channel.clone(), head).await.map_err(as_grpc_go);
+        match &result {
+            Ok(()) => self.answered(&connection),
+            Err(status) if status.code() == Code::Unavailable => {
+                self.leave(&connection, status);
+                tries.set(tries.get() + 1);
+            }
+            Err(_) => {}
+        }
+        result
     }
 
     /// Returns a connection on which the server has sent its first frame. Tries endpoints until the `deadline`. Without

@@ -46,7 +46,7 @@ impl<'a> KeptLease<'a> {
         let ttl = if ttl_secs > 0 { ttl_secs } else { TTL_SECS_DEFAULT };
         let grant = async |channel, request| client.lease(channel).lease_grant(request).await;
         let request = LeaseGrantRequest { ttl, id: 0 };
-        let lease = client.call(None, Repeat::Never, request, grant).await?;
+        let lease = client.call(None, Repeat::Safe, request, grant).await?;
         let life = Duration::from_secs(u64::try_from(lease.ttl).unwrap_or_default());
         let renewal: Renewal<'a> = Box::pin(keep(client, lease.id, life, |_| Ok(())));
         Ok(Self { client, id: lease.id, renewal: Some(renewal) })
@@ -80,7 +80,7 @@ impl<'a> KeptLease<'a> {
         let client = self.client;
         let revoke = async |channel, request| client.lease(channel).lease_revoke(request).await;
         let request = LeaseRevokeRequest { id: self.id };
-        client.call(None, Repeat::Never, request, revoke).await.map(drop)
+        client.call(None, Repeat::Safe, request, revoke).await.map(drop)
     }
 }
 

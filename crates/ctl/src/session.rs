@@ -202,7 +202,9 @@ impl Session {
             keepalive_time: self.matches.duration("keepalive-time"),
             keepalive_timeout: self.matches.duration("keepalive-timeout"),
         };
-        Client::new(endpoints, transport, credentials, timeouts, limits, self.logger())
+        let client =
+            Client::new(endpoints, transport, credentials, timeouts, limits, self.logger())?;
+        Ok(client.repeating())
     }
 
     fn credentials(&self) -> Result<Rc<Credentials>, Failure> {

@@ -64,7 +64,7 @@ async fn disarm(session: &Session) -> Result<(), Failure> {
             alarm: alarm.alarm,
         };
         let alarm = async |channel, request| client.maintenance(channel).alarm(request).await;
-        let reply = client.call(Some(session.timeout()), Repeat::Never, request, alarm).await?;
+        let reply = client.call(Some(session.timeout()), Repeat::Safe, request, alarm).await?;
         all.alarms.extend(reply.alarms);
     }
     session.show(&Reply::Alarm(all))

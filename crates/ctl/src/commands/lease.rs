@@ -90,7 +90,7 @@ async fn grant(session: &Session) -> Result<(), Failure> {
     let client = session.client().await?;
     let grant = async |channel, request| client.lease(channel).lease_grant(request).await;
     let request = LeaseGrantRequest { ttl, id: 0 };
-    let reply = client.call(Some(session.timeout()), Repeat::Never, request, grant).await;
+    let reply = client.call(Some(session.timeout()), Repeat::Safe, request, grant).await;
     let reply = reply.map_err(|status| {
         Failure::error(format!("failed to grant lease ({})", status_text(&status)))
     })?;
@@ -102,7 +102,7 @@ async fn revoke(session: &Session) -> Result<(), Failure> {
     let client = session.client().await?;
     let revoke = async |channel, request| client.lease(channel).lease_revoke(request).await;
     let request = LeaseRevokeRequest { id };
-    let reply = client.call(Some(session.timeout()), Repeat::Never, request, revoke).await;
+    let reply = client.call(Some(session.timeout()), Repeat::Safe, request, revoke).await;
     let reply = reply.map_err(|status| {
         Failure::error(format!("failed to revoke lease ({})", status_text(&status)))
     })?;

@@ -36,7 +36,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
         let request = MoveLeaderRequest { target_id: to };
         let transfer =
             async |channel, request| client.maintenance(channel).move_leader(request).await;
-        let response = client.call(timeout, Repeat::Never, request, transfer).await?;
+        let response = client.call(timeout, Repeat::Safe, request, transfer).await?;
         return session.show(&Reply::MoveLeader { from, to, response });
     }
     let endpoints = endpoints.join(" ");
