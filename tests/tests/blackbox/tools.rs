@@ -1,12 +1,15 @@
 //! Tools and a library in common use: Debian's `etcdctl` and `etcdutl`, and an independent client library.
 
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
 
 use etcd_client as ec;
 use quorate_tests::{
     Ctl, Kind, Place, Server, Tool, etcdutl, eventually, has_etcd_tools, on_both_servers,
-    with_both_tools,
+    run_to_end, with_both_tools,
 };
 
 with_both_tools! {
@@ -18,6 +21,7 @@ with_both_tools! {
     ctl_compacts_and_defragments,
     ctl_reports_health_and_status_of_endpoints,
     ctl_saves_a_snapshot,
+    ctl_saves_a_snapshot_in_a_directory_that_it_cannot_read,
     ctl_prints_the_errors_of_refused_requests,
 }
 
@@ -217,6 +221,35 @@ async fn ctl_saves_a_snapshot(kind: Kind, tool: Tool) {
 async fn etcdctl_lists_and_disarms_alarms(kind: Kind) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(Tool::Etcdctl, &server) else { return };
+async fn ctl_saves_a_snapshot_in_a_directory_that_it_cannot_read(kind: Kind, tool: Tool) {
+    const NOBODY: u32 = 65534;
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(&directory, Permissions::from_mode(0o333)).unwrap();
+    let save = |name: &str, more: &[&str]| {
+        let file = directory.path().join(name);
+        let mut command =
+            ctl.command(&[&["snapshot", "save", file.to_str().unwrap()], more].concat());
+        if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+            // No directory is unreadable for root.
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        run_to_end(command, "")
+    };
+    let saved = save("saved.db", &[]);
+    assert_eq!(saved.code, Some(0), "{saved:?}");
+    assert!(saved.stdout.contains("Snapshot saved at"), "{saved:?}");
+    assert!(directory.path().join("saved.db").exists());
+    if tool == Tool::QuorateCtl {
+        let kept = save("kept.db", &["--keep=1"]);
+        assert_eq!(kept.code, Some(0), "{kept:?}");
+        assert!(kept.stderr.contains("older snapshots are not removed"), "{kept:?}");
+    }
+    // Without this, the directory could not be removed.
+    std::fs::set_permissions(&directory, Permissions::from_mode(0o700)).unwrap();
+}
+
     assert_eq!(ctl.run(&["alarm", "list"]).success(), "");
     let request = quorate_api::etcdserverpb::AlarmRequest { action: 1, member_id: 7, alarm: 1 };
     server.client().alarm(request).await.unwrap();

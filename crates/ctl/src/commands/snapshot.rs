@@ -82,9 +82,10 @@ async fn save(session: &Session) -> Result<(), Failure> {
         // An error is ignored, because the file may not exist.
         drop(fs::remove_file(&part));
     }
-    let version = result.map_err(|text| Failure::new(exit::INTERRUPTED, text))?;
+    let Saved { version, is_durable } =
+        result.map_err(|text| Failure::new(exit::INTERRUPTED, text))?;
     session.print(&format!("Snapshot saved at {}\n", path.display()))?;
-    if keep > 0 {
+    if keep > 0 && is_durable {
         forget(session, &given, keep, &path)?;
     }
     if version.is_empty() {
@@ -115,14 +116,21 @@ fn forget(session: &Session, path: &Path, keep: usize, saved: &Path) -> Result<(
     Ok(())
 }
 
-/// Fetches the snapshot into `part` and renames it to `path`. Returns the server's storage version, which servers
-/// before 3.6 do not send.
+/// A snapshot that was saved under its final name.
+struct Saved {
+    /// The server's storage version, which servers before 3.6 do not send.
+    version: String,
+    /// Whether the name is on disk.
+    is_durable: bool,
+}
+
+/// Fetches the snapshot into `part` and renames it to `path`.
 async fn fetch(
     session: &Session,
     (client, endpoints): (&Client, &[String]),
     path: &Path,
     part: &Path,
-) -> Result<String, String> {
+) -> Result<Saved, String> {
     let [endpoint] = endpoints else {
         let endpoints = endpoints.join(" ");
         return Err(format!(
@@ -160,11 +168,26 @@ async fn fetch(
         .map_err(|error| format!("could not rename {shown_part} to {shown} ({error})"))?;
     // The rename must be durable before an older snapshot is removed.
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))
-        .and_then(|directory| directory.sync_all())
-        .map_err(|error| format!("could not fsync the directory of {shown}: {error}"))?;
+    let is_durable = match File::open(parent.unwrap_or(Path::new("."))) {
+        Ok(directory) => {
+            directory
+                .sync_all()
+                .map_err(|error| format!("could not fsync the directory of {shown}: {error}"))?;
+            true
+        }
+        // The user may write to the directory but not read it.
+        Err(error) => {
+            session.log(
+                "warn",
+                "cannot open the directory of the snapshot to fsync it: the file may be missing after a power \
+                 failure, and older snapshots are not removed",
+                &[("path", shown.to_string()), ("error", error.to_string())],
+            );
+            false
+        }
+    };
     session.log("info", "saved", &[("path", shown.to_string())]);
-    Ok(version)
+    Ok(Saved { version, is_durable })
 }
 
 /// Writes the received bytes. Returns a description of the problem, if there is one, and the storage version.
