@@ -77,14 +77,9 @@ impl<R> Command<R> {
 
     /// Returns the child that `word` names or abbreviates.
     fn child(&self, word: &str) -> Option<&'static Self> {
-        let exact = self.children.iter().find(|child| child.name() == word);
-        let is_short_form = |child: &&&Self| !child.is_own && child.name().starts_with(word);
-        let mut abbreviated = self.children.iter().filter(is_short_form);
-        let only = match (abbreviated.next(), abbreviated.next()) {
-            (Some(only), None) => Some(only),
-            _ => None,
-        };
-        exact.or(only).copied()
+        let named = |word: &str| self.children.iter().find(|child| child.name() == word);
+        let names = self.children.iter().filter(|child| !child.is_own).map(|child| child.name());
+        named(word).or_else(|| named(only_match(names, word)?)).copied()
     }
 
     /// Returns the error text for a top-level word that is not a command. `self` is the root of `program`'s command
@@ -106,6 +101,12 @@ impl<R> Command<R> {
         }
         text
     }
+}
+
+/// Returns the name that begins with `word`, if there is exactly one.
+pub fn only_match<'a>(names: impl IntoIterator<Item = &'a str>, word: &str) -> Option<&'a str> {
+    let mut matches = names.into_iter().filter(|name| name.starts_with(word));
+    matches.next().filter(|_| matches.next().is_none())
 }
 
 /// A command found by [`find`], with its groups and the rest of the command line.

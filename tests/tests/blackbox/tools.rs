@@ -89,6 +89,9 @@ async fn ctl_txn_executes_the_entered_transaction(kind: Kind, tool: Tool) {
     assert_eq!(seen, "FAILURE\n\nk\nfirst\n");
     let input = "value(\"k\") = \"first\"\nmod(\"k\") < \"10\"\n\ndel k\nput l 1\n\n\n";
     assert_eq!(ctl.run_with_input(&["txn"], input).success(), "SUCCESS\n\n1\n\nOK\n");
+    let abbreviated = "\np m 1\ng l\nde k\n\n\n";
+    let seen = ctl.run_with_input(&["txn"], abbreviated).success();
+    assert_eq!(seen, "SUCCESS\n\nOK\n\nl\n1\n\n0\n");
     let twice = "\nput k 1\nput k 2\n\n\n";
     let failed = ctl.run_with_input(&["txn"], twice);
     assert_ne!(failed.code, Some(0));
@@ -218,9 +221,6 @@ async fn ctl_saves_a_snapshot(kind: Kind, tool: Tool) {
     assert!(status["totalKey"].as_i64().unwrap() >= 100, "{status}");
 }
 
-async fn etcdctl_lists_and_disarms_alarms(kind: Kind) {
-    let server = Server::start(kind).await;
-    let Some(ctl) = Ctl::of(Tool::Etcdctl, &server) else { return };
 async fn ctl_saves_a_snapshot_in_a_directory_that_it_cannot_read(kind: Kind, tool: Tool) {
     const NOBODY: u32 = 65534;
     let server = Server::start(kind).await;
@@ -250,6 +250,9 @@ async fn ctl_saves_a_snapshot_in_a_directory_that_it_cannot_read(kind: Kind, too
     std::fs::set_permissions(&directory, Permissions::from_mode(0o700)).unwrap();
 }
 
+async fn etcdctl_lists_and_disarms_alarms(kind: Kind) {
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(Tool::Etcdctl, &server) else { return };
     assert_eq!(ctl.run(&["alarm", "list"]).success(), "");
     let request = quorate_api::etcdserverpb::AlarmRequest { action: 1, member_id: 7, alarm: 1 };
     server.client().alarm(request).await.unwrap();

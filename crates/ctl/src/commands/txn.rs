@@ -18,6 +18,7 @@ use crate::gotext::{parse_int, quote, unquote};
 use crate::output::Reply;
 use crate::session::Session;
 use crate::words;
+use quorate_cli::command::only_match;
 
 pub(crate) const TXN: Command = Command {
     usage: "txn [options]",
@@ -160,7 +161,8 @@ fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     unquote(text)
 }
 
-/// Parses a request, written like the command line of `get`, `put` or `del`.
+/// Parses a request, written like the command line of `get`, `put` or `del`. As on a command line, the name may be
+/// abbreviated.
 async fn operation(session: &Session, line: &[u8]) -> Result<RequestOp, Failure> {
     let text = String::from_utf8_lossy(line);
     let words = words::split(line)?;
@@ -173,13 +175,13 @@ async fn operation(session: &Session, line: &[u8]) -> Result<RequestOp, Failure>
     let parse = |flags| {
         Matches::parse(flags, args).map_err(|_| invalid(format!("invalid txn request: {text}")))
     };
-    let request = match &name[..] {
-        b"put" => {
+    let request = match only_match(["put", "get", "del"], &String::from_utf8_lossy(name)) {
+        Some("put") => {
             let matches = parse(Put::FLAGS)?;
             Request::RequestPut(Put::new(&matches).request(|| session.read_input())?)
         }
-        b"get" => Request::RequestRange(Get::new(&parse(Get::FLAGS)?).request()?),
-        b"del" => {
+        Some("get") => Request::RequestRange(Get::new(&parse(Get::FLAGS)?).request()?),
+        Some("del") => {
             let matches = parse(Del::FLAGS)?;
             let del = Del::new(&matches);
             let request = del.request()?;
