@@ -381,7 +381,7 @@ fn read_load(
         if !matches.changed(name)
             && let Some(value) = variable(key).filter(|value| !value.is_empty())
         {
-            matches.give(flag, &value).map_err(|wrong| format!("{key}: {wrong}"))?;
+            matches.give(flag, value.as_bytes()).map_err(|wrong| format!("{key}: {wrong}"))?;
         }
     }
     Ok(Cli { options: Options::of(&matches)?, load: load(&matches)? })

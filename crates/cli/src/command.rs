@@ -141,9 +141,14 @@ impl<R> Found<R> {
     /// Returns all flags that the command accepts.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {
+        self.command().flags.iter().copied().chain(self.inherited_flags()).collect()
+    }
+
+    /// Returns the flags that the command accepts because a command in its path does.
+    pub fn inherited_flags(&self) -> impl Iterator<Item = Flag> {
         let inherited = self.path.iter().flat_map(|command| command.inherited);
         let hidden = self.path.iter().flat_map(|command| command.hidden);
-        self.command().flags.iter().chain(inherited).chain(hidden).copied().collect()
+        inherited.chain(hidden).copied()
     }
 }
 

@@ -102,7 +102,7 @@ fn values(flag: &Flag, begun: &str) -> (Candidates, Directive) {
         Some((_, values)) => {
             (beginning(values.iter().map(|value| (*value, "")), begun), Directive::Closed)
         }
-        None if flag.kind == Kind::Text => (Vec::new(), Directive::Files),
+        None if matches!(flag.kind, Kind::Text | Kind::Bytes) => (Vec::new(), Directive::Files),
         None => (Vec::new(), Directive::Closed),
     }
 }

@@ -5,6 +5,9 @@
 //! pflag's.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::gotext::{parse_duration, parse_int, parse_uint, quote};
@@ -18,8 +21,10 @@ pub enum Kind {
     Int,
     /// An unsigned number.
     Uint,
-    /// A string.
+    /// A string, which is valid UTF-8.
     Text,
+    /// A string of any bytes: a path, or a part of a key.
+    Bytes,
     /// A duration.
     Duration,
     /// A comma-separated list. The values of repeated flags are concatenated.
@@ -66,6 +71,12 @@ impl Flag {
         Self { name, short: None, kind: Kind::Text, default, usage }
     }
 
+    /// Creates a flag for a path or a part of a key, empty by default.
+    #[must_use]
+    pub const fn bytes(name: &'static str, usage: &'static str) -> Self {
+        Self { name, short: None, kind: Kind::Bytes, default: "", usage }
+    }
+
     /// Creates a duration flag.
     #[must_use]
     pub const fn duration(name: &'static str, default: &'static str, usage: &'static str) -> Self {
@@ -85,7 +96,7 @@ impl Flag {
             Kind::Int => parse_int(value, 0).map(drop),
             Kind::Uint => parse_uint(value, 0).map(drop),
             Kind::Duration => parse_duration(value).map(drop),
-            Kind::Text | Kind::List => Ok(()),
+            Kind::Text | Kind::Bytes | Kind::List => Ok(()),
         }
     }
 
@@ -118,7 +129,7 @@ pub enum FlagError {
 #[derive(Clone, Debug, Default)]
 pub struct Matches {
     /// Values by flag name. Every known flag has a value.
-    values: BTreeMap<&'static str, String>,
+    values: BTreeMap<&'static str, Vec<u8>>,
     /// The flags given on the command line.
     changed: BTreeMap<&'static str, bool>,
     /// The arguments, without the flags.
@@ -132,7 +143,7 @@ impl Matches {
     pub fn parse(flags: &[Flag], line: &[Vec<u8>]) -> Result<Self, FlagError> {
         let mut matches = Self::default();
         for flag in flags {
-            matches.values.insert(flag.name, flag.default.to_owned());
+            matches.values.insert(flag.name, flag.default.into());
         }
         let mut rest = line.iter();
         while let Some(word) = rest.next() {
@@ -141,13 +152,12 @@ impl Matches {
                 matches.args.extend(rest.cloned());
                 break;
             }
-            let text = String::from_utf8_lossy(word);
-            if let Some(long) = text.strip_prefix("--") {
-                matches.long(flags, long, &mut rest)?;
-            } else if text.starts_with('-') && text.len() > 1 {
-                matches.short(flags, &text[1..], &mut rest)?;
-            } else {
-                matches.args.push(word.clone());
+            match &word[..] {
+                [b'-', b'-', long @ ..] => matches.long(flags, long, &mut rest)?,
+                [b'-', letters @ ..] if !letters.is_empty() => {
+                    matches.short(flags, letters, &mut rest)?;
+                }
+                _ => matches.args.push(word.clone()),
             }
         }
         Ok(matches)
@@ -156,18 +166,18 @@ impl Matches {
     fn long<'a>(
         &mut self,
         flags: &[Flag],
-        word: &str,
+        word: &'a [u8],
         rest: &mut impl Iterator<Item = &'a Vec<u8>>,
     ) -> Result<(), FlagError> {
-        if word.starts_with(['-', '=']) {
-            // Do not print the value, because it may be a secret.
-            let shown = word.split_once('=').map_or(word, |(shown, _)| shown);
-            return Err(FlagError::Wrong(format!("bad flag syntax: --{shown}")));
-        }
-        let (name, value) = match word.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
+        // Errors do not contain the value, because it may be a secret.
+        let (name, value) = match word.iter().position(|byte| *byte == b'=') {
+            Some(at) => (&word[..at], Some(&word[at + 1..])),
             None => (word, None),
         };
+        let name = &*String::from_utf8_lossy(name);
+        if word.starts_with(b"=") || name.starts_with('-') {
+            return Err(FlagError::Wrong(format!("bad flag syntax: --{name}")));
+        }
         let Some(flag) = flags.iter().find(|flag| flag.name == name) else {
             return Err(match name {
                 "help" => FlagError::Help,
@@ -176,69 +186,73 @@ impl Matches {
         };
         let value = match (value, flag.kind) {
             (Some(value), _) => value,
-            (None, Kind::Bool) => "true".to_owned(),
-            (None, _) => {
-                let next = rest
-                    .next()
-                    .ok_or_else(|| FlagError::Wrong(format!("flag needs an argument: --{name}")))?;
-                String::from_utf8_lossy(next).into_owned()
-            }
+            (None, Kind::Bool) => b"true",
+            (None, _) => rest
+                .next()
+                .ok_or_else(|| FlagError::Wrong(format!("flag needs an argument: --{name}")))?,
         };
-        self.give(flag, &value).map_err(FlagError::Wrong)
+        self.give(flag, value).map_err(FlagError::Wrong)
     }
 
     fn short<'a>(
         &mut self,
         flags: &[Flag],
-        letters: &str,
+        letters: &'a [u8],
         rest: &mut impl Iterator<Item = &'a Vec<u8>>,
     ) -> Result<(), FlagError> {
         let mut left = letters;
-        while let Some(letter) = left.chars().next() {
-            let tail = &left[letter.len_utf8()..];
-            let Some(flag) = flags.iter().find(|flag| flag.short == Some(letter)) else {
+        while let Some((&byte, tail)) = left.split_first() {
+            // The letters of all flags are ASCII.
+            let Some(flag) = flags.iter().find(|flag| flag.short == Some(char::from(byte))) else {
+                let letter = String::from_utf8_lossy(left).chars().next().unwrap_or_default();
                 return Err(match letter {
                     'h' => FlagError::Help,
                     _ => {
                         // Do not print the rest, because it may contain a secret, as in `-user=name:password` or
                         // `-uname:password`.
-                        let seen = letters.len() - tail.len();
-                        let shown = letters[..seen].trim_end_matches('=');
+                        let before = &letters[..letters.len() - left.len()];
+                        let shown = format!("{}{letter}", String::from_utf8_lossy(before));
+                        let shown = shown.trim_end_matches('=');
                         FlagError::Wrong(format!("unknown shorthand flag: '{letter}' in -{shown}"))
                     }
                 });
             };
-            let value = if let Some(value) = tail.strip_prefix('=') {
-                value.to_owned()
+            let value = if let Some(value) = tail.strip_prefix(b"=") {
+                value
             } else if flag.kind == Kind::Bool {
-                self.give(flag, "true").map_err(FlagError::Wrong)?;
+                self.give(flag, b"true").map_err(FlagError::Wrong)?;
                 left = tail;
                 continue;
             } else if tail.is_empty() {
-                let next = rest.next().ok_or_else(|| {
+                rest.next().ok_or_else(|| {
+                    let (letter, letters) = (char::from(byte), String::from_utf8_lossy(letters));
                     let text = format!("flag needs an argument: '{letter}' in -{letters}");
                     FlagError::Wrong(text)
-                })?;
-                String::from_utf8_lossy(next).into_owned()
+                })?
             } else {
-                tail.to_owned()
+                tail
             };
-            return self.give(flag, &value).map_err(FlagError::Wrong);
+            return self.give(flag, value).map_err(FlagError::Wrong);
         }
         Ok(())
     }
 
     /// Sets a flag as if it were on the command line.
-    pub fn give(&mut self, flag: &Flag, value: &str) -> Result<(), String> {
-        flag.check(value).map_err(|reason| {
-            let (value, name) = (quote(value.as_bytes()), quote(flag.display().as_bytes()));
-            format!("invalid argument {value} for {name} flag: {reason}")
-        })?;
+    pub fn give(&mut self, flag: &Flag, value: &[u8]) -> Result<(), String> {
+        let name = || quote(flag.display().as_bytes());
+        match std::str::from_utf8(value) {
+            Ok(text) => flag.check(text).map_err(|reason| {
+                format!("invalid argument {} for {} flag: {reason}", quote(value), name())
+            })?,
+            Err(_) if flag.kind == Kind::Bytes => {}
+            // The value may be a secret.
+            Err(_) => return Err(format!("invalid argument for {} flag: it is not UTF-8", name())),
+        }
         let again = self.changed.insert(flag.name, true).is_some();
         let slot = self.values.entry(flag.name).or_default();
         if flag.kind == Kind::List && again {
-            slot.push(',');
-            slot.push_str(value);
+            slot.push(b',');
+            slot.extend(value);
         } else {
             value.clone_into(slot);
         }
@@ -251,14 +265,31 @@ impl Matches {
         self.changed.contains_key(name)
     }
 
-    /// Returns a flag's value as text.
+    /// Returns a flag's value, which need not be UTF-8 if the flag has the kind [`Kind::Bytes`].
     ///
     /// # Panics
     ///
     /// Panics if the command has no such flag, which is a bug.
     #[must_use]
+    pub fn bytes(&self, name: &str) -> &[u8] {
+        self.values.get(name).expect("a command reads only its own flags")
+    }
+
+    /// Returns a flag's value as a path; `None` if it is empty.
+    #[must_use]
+    pub fn path(&self, name: &str) -> Option<&Path> {
+        Some(self.bytes(name)).filter(|value| !value.is_empty()).map(path_of)
+    }
+
+    /// Returns a flag's value as text.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the command has no such flag, or if the flag has the kind [`Kind::Bytes`] and its value is not UTF-8.
+    /// Both are bugs.
+    #[must_use]
     pub fn text(&self, name: &str) -> &str {
-        self.values.get(name).map(String::as_str).expect("a command reads only its own flags")
+        std::str::from_utf8(self.bytes(name)).expect("only flags of bytes accept other values")
     }
 
     /// Returns the value of a boolean flag.
@@ -291,11 +322,21 @@ impl Matches {
         self.text(name).split(',').map(|item| item.trim().to_owned()).collect()
     }
 
-    /// Returns the argument at `position` as text, if there is one.
+    /// Returns the argument at `position` as a path, if there is one.
+    #[must_use]
+    pub fn path_arg(&self, position: usize) -> Option<&Path> {
+        self.args.get(position).map(|arg| path_of(arg))
+    }
+
+    /// Returns the argument at `position` as text, if there is one. Invalid UTF-8 is replaced.
     #[must_use]
     pub fn arg(&self, position: usize) -> Option<String> {
         self.args.get(position).map(|arg| String::from_utf8_lossy(arg).into_owned())
     }
+}
+
+fn path_of(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
 }
 
 #[cfg(test)]
@@ -342,6 +383,25 @@ mod tests {
         assert_eq!((matches.text("write-out"), matches.int("limit")), ("table", -3));
         assert_eq!(matches.args, [b"-"]);
         assert_eq!(parse("--prefix false").unwrap().args, [b"false"]);
+    }
+
+    #[test]
+    fn only_flags_of_bytes_accept_values_that_are_not_utf8() {
+        const FLAGS: &[Flag] = &[Flag::bytes("dir", "").short('d'), Flag::text("password", "", "")];
+        let parse = |line: &[&[u8]]| {
+            Matches::parse(FLAGS, &line.iter().map(|word| word.to_vec()).collect::<Vec<_>>())
+        };
+        for line in
+            [&[&b"--dir=b\xe9"[..]][..], &[b"--dir", b"b\xe9"], &[b"-db\xe9"], &[b"-d", b"b\xe9"]]
+        {
+            assert_eq!(parse(line).unwrap().bytes("dir"), b"b\xe9", "{line:?}");
+        }
+        assert_eq!(parse(&[b"x\xe9"]).unwrap().path_arg(0).unwrap().as_os_str().len(), 2);
+        assert_eq!(parse(&[]).unwrap().path("dir"), None);
+        for line in [&[&b"--password=SECRET\xe9"[..]][..], &[b"--password", b"SECRET\xe9"]] {
+            let text = "invalid argument for \"--password\" flag: it is not UTF-8".to_owned();
+            assert_eq!(parse(line).unwrap_err(), FlagError::Wrong(text));
+        }
     }
 
     #[test]

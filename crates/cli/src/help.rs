@@ -112,7 +112,7 @@ pub fn flag_usages(flags: &[Flag], help: Option<&str>) -> String {
             Kind::Bool => "",
             Kind::Int => " int",
             Kind::Uint => " uint",
-            Kind::Text => " string",
+            Kind::Text | Kind::Bytes => " string",
             Kind::Duration => " duration",
             Kind::List => " strings",
         };
@@ -131,10 +131,10 @@ pub(crate) fn shown_default(flag: &Flag) -> String {
     match flag.kind {
         Kind::Bool if flag.default == "false" => String::new(),
         Kind::Int | Kind::Uint if flag.default == "0" => String::new(),
-        Kind::Text | Kind::List if flag.default.is_empty() => String::new(),
+        Kind::Text | Kind::Bytes | Kind::List if flag.default.is_empty() => String::new(),
         Kind::Duration if flag.default == "0s" => String::new(),
         Kind::Bool | Kind::Int | Kind::Uint => format!(" (default {})", flag.default),
-        Kind::Text => format!(" (default {})", quote(flag.default.as_bytes())),
+        Kind::Text | Kind::Bytes => format!(" (default {})", quote(flag.default.as_bytes())),
         Kind::Duration => match parse_duration(flag.default) {
             Ok(value) => format!(" (default {})", duration(value)),
             Err(_) => String::new(),

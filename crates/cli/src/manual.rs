@@ -104,7 +104,7 @@ const fn value_of(flag: &Flag) -> Option<&'static str> {
     match flag.kind {
         Kind::Bool => None,
         Kind::Int | Kind::Uint => Some("number"),
-        Kind::Text => Some("text"),
+        Kind::Text | Kind::Bytes => Some("text"),
         Kind::Duration => Some("duration"),
         Kind::List => Some("texts"),
     }

@@ -5,9 +5,10 @@
 //! * Only files whose name is the given name plus a date are removed. The file that was saved last always remains, and
 //!   so do the newest `keep - 1` other dated files.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ pub(crate) fn dated(path: &Path, since_1970: Duration) -> PathBuf {
     let (date, _) = moment.split_once('.').unwrap_or((&moment, ""));
     let date: String = date.chars().filter(|c| c.is_ascii_alphanumeric()).chain(['Z']).collect();
     let (before, after) = around(path);
-    path.with_file_name(format!("{before}{date}{after}"))
+    path.with_file_name(OsString::from_vec([&before[..], date.as_bytes(), &after].concat()))
 }
 
 /// Files that were found or removed by [`prune`], oldest first.
@@ -40,9 +41,10 @@ pub(crate) fn prune(path: &Path, keep: usize, saved: &Path) -> io::Result<Pruned
     let (before, after) = around(path);
     let mut names = Vec::new();
     for entry in fs::read_dir(parent.unwrap_or(Path::new(".")))? {
-        let Ok(name) = entry?.file_name().into_string() else { continue };
-        let date = name.strip_prefix(&before).and_then(|rest| rest.strip_suffix(&after));
-        if date.is_some_and(is_date) && Some(OsStr::new(&name)) != saved.file_name() {
+        let name = entry?.file_name();
+        let rest = name.as_bytes().strip_prefix(&before[..]);
+        let date = rest.and_then(|rest| rest.strip_suffix(&after[..]));
+        if date.is_some_and(is_date) && Some(&*name) != saved.file_name() {
             names.push(name);
         }
     }
@@ -56,22 +58,24 @@ pub(crate) fn prune(path: &Path, keep: usize, saved: &Path) -> io::Result<Pruned
 }
 
 /// Returns the parts of the file name before and after the date.
-fn around(path: &Path) -> (String, String) {
-    let text = |part: Option<&OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
-    let extension = path.extension().map(|_| format!(".{}", text(path.extension())));
-    (format!("{}-", text(path.file_stem())), extension.unwrap_or_default())
+fn around(path: &Path) -> (Vec<u8>, Vec<u8>) {
+    let stem = path.file_stem().unwrap_or_default().as_bytes();
+    let extension = path.extension().map(|extension| [b".", extension.as_bytes()].concat());
+    ([stem, b"-"].concat(), extension.unwrap_or_default())
 }
 
-fn is_date(text: &str) -> bool {
-    let fits = |(given, wanted): (char, char)| match wanted {
-        '0' => given.is_ascii_digit(),
-        wanted => given == wanted,
+fn is_date(text: &[u8]) -> bool {
+    let fits = |(given, wanted): (&u8, u8)| match wanted {
+        b'0' => given.is_ascii_digit(),
+        wanted => *given == wanted,
     };
-    text.len() == PATTERN.len() && text.chars().zip(PATTERN.chars()).all(fits)
+    text.len() == PATTERN.len() && text.iter().zip(PATTERN.bytes()).all(fits)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
@@ -84,6 +88,9 @@ mod tests {
         ] {
             assert_eq!(dated(Path::new(path), moment), Path::new(expected));
         }
+        let [path, expected] =
+            [&b"b\xe9.db"[..], b"b\xe9-20000228T235959Z.db"].map(OsStr::from_bytes);
+        assert_eq!(dated(Path::new(path), moment), Path::new(expected));
     }
 
     #[test]

@@ -4,9 +4,8 @@
 use crate::failure::Failure;
 use crate::flags::{Flag, Kind, Matches};
 
-pub(crate) const PREFIX: Flag = Flag::text(
+pub(crate) const PREFIX: Flag = Flag::bytes(
     "dest-prefix",
-    "",
     "destination prefix to mirror a prefix to a different prefix in the destination cluster",
 );
 pub(crate) const NO_PREFIX: Flag =
@@ -51,7 +50,7 @@ pub(crate) struct Names {
 impl Names {
     /// Reads the prefix flags. Without a destination prefix, keys keep their names.
     pub(crate) fn of(matches: &Matches) -> Result<Self, Failure> {
-        let (prefix, replacement) = (matches.text("prefix"), matches.text("dest-prefix"));
+        let (prefix, replacement) = (matches.bytes("prefix"), matches.bytes("dest-prefix"));
         let to_root = matches.bool("no-dest-prefix");
         if to_root && !replacement.is_empty() {
             let text =
@@ -84,7 +83,7 @@ impl Names {
 mod tests {
     use super::*;
 
-    const FLAGS: &[Flag] = &[Flag::text("prefix", "", ""), PREFIX, NO_PREFIX];
+    const FLAGS: &[Flag] = &[Flag::bytes("prefix", ""), PREFIX, NO_PREFIX];
 
     fn names(line: &[&str]) -> Result<Names, Failure> {
         let line: Vec<_> = line.iter().map(|word| word.as_bytes().to_vec()).collect();

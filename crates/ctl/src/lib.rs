@@ -52,7 +52,8 @@ pub use session::{OpenFile, Ranges, Terminal};
 use crate::command::Run;
 use crate::commands::ROOT;
 use crate::failure::Failure;
-use crate::session::{Session, Surroundings};
+use crate::security::SECURITY_FLAGS;
+use crate::session::{GLOBAL_FLAGS, Session, Surroundings};
 
 const NAMES: Names = Names { of_etcd: "etcdctl", own: "quorate ctl" };
 
@@ -72,7 +73,7 @@ pub fn reference() -> String {
 /// `open_file` opens the snapshots that a command reads.
 pub fn main(args: impl IntoIterator<Item = OsString>, open_file: OpenFile) -> ExitCode {
     let env = std::env::vars_os()
-        .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
+        .filter_map(|(key, value)| Some((key.into_string().ok()?, value)))
         .collect();
     let terminal = Terminal {
         input: Box::new(BufReader::new(std::io::stdin())),
@@ -85,7 +86,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, open_file: OpenFile) -> Ex
 /// Runs the tool and returns its exit code. The first argument is the tool's name.
 pub fn run(
     args: impl IntoIterator<Item = OsString>,
-    env: BTreeMap<String, String>,
+    env: BTreeMap<String, OsString>,
     terminal: Terminal,
     open_file: OpenFile,
 ) -> u8 {
@@ -96,7 +97,7 @@ pub fn run(
 /// Runs the tool like [`run`], with DNS servers chosen by the caller.
 fn run_with(
     args: impl IntoIterator<Item = OsString>,
-    env: BTreeMap<String, String>,
+    env: BTreeMap<String, OsString>,
     mut terminal: Terminal,
     surroundings: Surroundings,
 ) -> u8 {
@@ -107,9 +108,10 @@ fn run_with(
         Ok(begun) => begun,
         Err(code) => return code,
     };
-    let (program, is_local) = (begun.program.to_owned(), begun.found.command().is_local);
-    let failure_code = begun.found.command().failure_code;
-    match Session::new(program, is_local, begun.matches, env, terminal, surroundings) {
+    let command = begun.found.command();
+    let (program, failure_code) = (begun.program.to_owned(), command.failure_code);
+    let settable = (!command.is_local).then(|| [GLOBAL_FLAGS, SECURITY_FLAGS].concat());
+    match Session::new(program, settable, begun.matches, env, terminal, surroundings) {
         Ok(session) => conclude(&session, execute(begun.run, &session)),
         Err(failure) => failure_code.unwrap_or(failure.code),
     }

@@ -39,7 +39,7 @@ pub(crate) fn run_with(words: &[&str], env: &[(&str, &str)], servers: Servers) -
         errors: Box::new(printed.clone()),
     };
     let args = ["etcdctl"].iter().chain(words).map(std::ffi::OsString::from);
-    let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
     let open_file = |_: &std::path::Path| Err("there are no files in tests".to_owned());
     let surroundings = Surroundings { servers, open_file };
     let code = crate::run_with(args, env.collect(), terminal, surroundings);

@@ -8,7 +8,9 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{BufRead, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -103,7 +105,7 @@ pub(crate) struct Session {
     /// Name under which the tool was called.
     pub(crate) program: String,
     pub(crate) matches: Matches,
-    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, OsString>,
     terminal: Rc<RefCell<Terminal>>,
     /// Credentials, read or requested from the user only once.
     credentials: OnceCell<Rc<Credentials>>,
@@ -113,18 +115,19 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Combines the command line with the environment. A local command needs neither endpoints nor security settings,
-    /// so it does not read the environment.
+    /// Combines the command line with the environment. `settable` contains the flags that variables can set. It is
+    /// `None` for a local command, which needs neither endpoints nor security settings, so it does not read the
+    /// environment.
     pub(crate) fn new(
         program: String,
-        is_local: bool,
+        settable: Option<Vec<Flag>>,
         mut matches: Matches,
-        env: BTreeMap<String, String>,
+        env: BTreeMap<String, OsString>,
         mut terminal: Terminal,
         surroundings: Surroundings,
     ) -> Result<Self, Failure> {
-        if !is_local {
-            read_env(&mut matches, &env, &mut *terminal.errors)?;
+        if let Some(settable) = settable {
+            read_env(&mut matches, &settable, &env, &mut *terminal.errors)?;
             if let Err(failure) = security::check_files(&matches) {
                 let text = failure.message.unwrap_or_default();
                 // If standard error is closed, the message is lost.
@@ -351,7 +354,9 @@ fn settings(matches: &Matches) -> String {
         let value = match flag.kind {
             Kind::Duration => gotext::duration(matches.duration(flag.name)),
             Kind::List => format!("[{}]", matches.text(flag.name)),
-            Kind::Bool | Kind::Int | Kind::Uint | Kind::Text => matches.text(flag.name).to_owned(),
+            Kind::Bool | Kind::Int | Kind::Uint | Kind::Text | Kind::Bytes => {
+                String::from_utf8_lossy(matches.bytes(flag.name)).into_owned()
+            }
         };
         format!("{ENV_PREFIX}{}={value}\n", flag.name.to_uppercase().replace('-', "_"))
     };
@@ -360,20 +365,20 @@ fn settings(matches: &Matches) -> String {
     lines.concat()
 }
 
-/// Sets global flags from the environment. A variable that conflicts with a given flag ends the run. An unknown
-/// variable only causes a warning. An invalid value ends the run if the variable sets a security flag, and is ignored
-/// otherwise.
+/// Sets `flags` from the environment. A variable that conflicts with a given flag ends the run. An unknown variable only
+/// causes a warning. An invalid value ends the run if the variable sets a security flag. Otherwise it is ignored, with a
+/// warning if it is not UTF-8.
 fn read_env(
     matches: &mut Matches,
-    env: &BTreeMap<String, String>,
+    flags: &[Flag],
+    env: &BTreeMap<String, OsString>,
     errors: &mut dyn Write,
 ) -> Result<(), Failure> {
     for (name, value) in env {
         let Some(rest) = name.strip_prefix(ENV_PREFIX) else { continue };
         let flag_name = rest.to_lowercase().replace('_', "-");
         let upper = rest.chars().all(|c| !c.is_lowercase());
-        let mut flags = GLOBAL_FLAGS.iter().chain(SECURITY_FLAGS);
-        let flag = flags.find(|flag| flag.name == flag_name).filter(|_| upper);
+        let flag = flags.iter().find(|flag| flag.name == flag_name).filter(|_| upper);
         let field = ("environment-variable", name.clone());
         match flag {
             Some(flag) if matches.changed(flag.name) => {
@@ -385,10 +390,15 @@ fn read_env(
             Some(_) if value.is_empty() => {}
             Some(flag) => {
                 let is_securing = SECURITY_FLAGS.iter().any(|other| other.name == flag.name);
-                if matches.give(flag, value).is_err() && is_securing {
+                let is_invalid = matches.give(flag, value.as_bytes()).is_err();
+                if is_invalid && is_securing {
                     let message = "environment variable has an invalid value; no request was sent";
                     log::line(errors, "fatal", None, message, &[field]);
                     return Err(Failure::silent(exit::ERROR));
+                }
+                if is_invalid && value.to_str().is_none() {
+                    let message = "environment variable is not UTF-8; it is ignored";
+                    log::line(errors, "warn", None, message, &[field]);
                 }
             }
             None if WATCH_ENV.contains(&name.as_str()) => {}
@@ -403,7 +413,12 @@ fn read_env(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    use quorate_cli::command::find;
+
     use super::*;
+    use crate::commands::ROOT;
 
     #[test]
     fn an_empty_endpoint_list_is_refused() {
@@ -415,18 +430,22 @@ mod tests {
         assert_eq!((code, &*printed), (2, "Error: etcdclient: no available endpoints\n"));
     }
 
-    fn read(line: &[&str], env: &[(&str, &str)]) -> (Result<Matches, Failure>, String) {
+    fn read(line: &[&str], env: &[(&str, &[u8])]) -> (Result<Matches, Failure>, String) {
         let line: Vec<_> = line.iter().map(|word| word.as_bytes().to_vec()).collect();
-        let mut matches = Matches::parse(GLOBAL_FLAGS, &line).unwrap();
-        let env = env.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let found = find(&ROOT, &line).unwrap();
+        let mut matches = Matches::parse(&found.flags(), &found.line).unwrap();
+        let value = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        let env = env.iter().map(|(key, bytes)| ((*key).to_owned(), value(bytes))).collect();
         let mut errors = Vec::new();
-        let result = read_env(&mut matches, &env, &mut errors).map(|()| matches);
+        let settable: Vec<_> = found.inherited_flags().collect();
+        let result = read_env(&mut matches, &settable, &env, &mut errors).map(|()| matches);
         (result, String::from_utf8(errors).unwrap())
     }
 
     #[test]
     fn global_flags_are_read_from_the_environment() {
-        let env = [("ETCDCTL_ENDPOINTS", "a:1,b:2"), ("ETCDCTL_WRITE_OUT", "json"), ("HOME", "/")];
+        let env: [(_, &[u8]); 3] =
+            [("ETCDCTL_ENDPOINTS", b"a:1,b:2"), ("ETCDCTL_WRITE_OUT", b"json"), ("HOME", b"/")];
         let (matches, errors) = read(&[], &env);
         let matches = matches.unwrap();
         assert_eq!(matches.list("endpoints"), ["a:1", "b:2"]);
@@ -435,9 +454,20 @@ mod tests {
 
     #[test]
     fn a_flag_that_is_also_set_by_a_variable_is_refused() {
-        let (result, errors) = read(&["--hex"], &[("ETCDCTL_HEX", "true")]);
+        let (result, errors) = read(&["--hex"], &[("ETCDCTL_HEX", b"true")]);
         assert_eq!(result.unwrap_err(), Failure::silent(1));
         assert!(errors.contains("conflicting environment variable is shadowed"));
+    }
+
+    #[test]
+    fn a_variable_that_is_not_utf8_is_reported() {
+        let (matches, errors) = read(&[], &[("ETCDCTL_ENDPOINTS", b"SECRET\xe9")]);
+        assert_eq!(matches.unwrap().list("endpoints"), ["127.0.0.1:2379"]);
+        assert!(errors.contains("environment variable is not UTF-8"), "{errors}");
+        assert!(!errors.contains("SECRET"), "{errors}");
+        let (result, errors) = read(&[], &[("ETCDCTL_CACERT", b"SECRET\xe9")]);
+        assert_eq!(result.unwrap_err(), Failure::silent(1));
+        assert!(errors.contains("no request was sent") && !errors.contains("SECRET"), "{errors}");
     }
 
     #[test]
@@ -453,11 +483,11 @@ mod tests {
 
     #[test]
     fn unknown_variables_are_reported_and_an_invalid_timeout_is_ignored() {
-        let env = [
-            ("ETCDCTL_API", "3"),
-            ("ETCDCTL_DIAL_TIMEOUT", "x"),
-            ("ETCDCTL_PASSWRD", "SECRET"),
-            ("ETCDCTL_WATCH_KEY", "k"),
+        let env: [(_, &[u8]); 4] = [
+            ("ETCDCTL_API", b"3"),
+            ("ETCDCTL_DIAL_TIMEOUT", b"x"),
+            ("ETCDCTL_PASSWRD", b"SECRET"),
+            ("ETCDCTL_WATCH_KEY", b"k"),
         ];
         let (matches, errors) = read(&[], &env);
         assert_eq!(matches.unwrap().duration("dial-timeout"), Duration::from_secs(2));

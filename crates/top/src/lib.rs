@@ -39,6 +39,7 @@ mod watching;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal as _, stdout};
 use std::time::{Duration, SystemTime};
 
@@ -142,7 +143,7 @@ impl Settings {
     pub fn of(
         matches: &Matches,
         is_json: bool,
-        env: &BTreeMap<String, String>,
+        env: &BTreeMap<String, OsString>,
     ) -> Result<Self, Failure> {
         if !matches.args.is_empty() {
             return Err(Failure::bad_args("top command accepts no arguments"));
@@ -178,7 +179,7 @@ impl Settings {
 }
 
 /// Returns how reports are printed; `None` if they are drawn in full-screen mode.
-fn printed(matches: &Matches, as_json: bool, env: &BTreeMap<String, String>) -> Option<Printed> {
+fn printed(matches: &Matches, as_json: bool, env: &BTreeMap<String, OsString>) -> Option<Printed> {
     let times = match (matches.bool("once"), matches.uint("iterations")) {
         (true, _) => Some(1),
         (false, 0) => None,
@@ -189,7 +190,7 @@ fn printed(matches: &Matches, as_json: bool, env: &BTreeMap<String, String>) -> 
     if can_be_drawn && !as_json && times.is_none() && !matches.bool("batch") {
         return None;
     }
-    let columns = env.get("COLUMNS").and_then(|columns| columns.parse().ok());
+    let columns = env.get("COLUMNS").and_then(|columns| columns.to_str()?.parse().ok());
     let own = stdout().is_terminal().then(|| Console::size().0);
     let width = columns.or(own).unwrap_or(PRINTED_WIDTH).min(PRINTED_WIDTH_MAX);
     Some(Printed { times, as_json, width })

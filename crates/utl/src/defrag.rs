@@ -28,11 +28,7 @@ use crate::soundness::check_pages;
 pub(crate) const DEFRAG: Command = Command {
     usage: "defrag",
     short: "Defragments the storage of the etcd",
-    flags: &[Flag::text(
-        "data-dir",
-        "",
-        "Required. Defragments a data directory not in use by etcd.",
-    )],
+    flags: &[Flag::bytes("data-dir", "Required. Defragments a data directory not in use by etcd.")],
     run: Some(run),
     ..Command::EMPTY
 };

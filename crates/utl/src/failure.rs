@@ -40,9 +40,17 @@ pub(crate) enum Failure {
     /// `completion` was requested for an unsupported shell.
     #[error("no completion script for shell {0:?}: choose one of {names}", names = SHELLS.join(", "))]
     Shell(String),
-    /// A required flag is missing.
-    #[error("required flag(s) \"{0}\" not set")]
-    Required(&'static str),
+    /// Required flags are missing.
+    #[error("required flag(s) \"{}\" not set", .0.join("\", \""))]
+    Required(Vec<&'static str>),
+    /// The number of arguments is wrong.
+    #[error("accepts {expected} arg(s), received {given}")]
+    ArgumentCount {
+        /// Number of arguments that the command accepts.
+        expected: usize,
+        /// Number of given arguments.
+        given: usize,
+    },
     /// `--write-out` names an unknown format.
     #[error("unsupported output format")]
     Format,
@@ -178,6 +186,7 @@ impl Failure {
             Self::BrokenPipe => BROKEN_PIPE,
             Self::Shell(_)
             | Self::Required(_)
+            | Self::ArgumentCount { .. }
             | Self::Absent { .. }
             | Self::InUse { .. }
             | Self::Io { .. }

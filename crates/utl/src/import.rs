@@ -43,9 +43,9 @@ An interrupted import can be repeated. Until it has succeeded, no server uses th
 fn run(session: &Session) -> Result<(), Failure> {
     let [path, url] =
         session.arguments("import requires a snapshot and a database URL as arguments")?;
-    let database = DatabaseUrl::parse(&url, |name| std::env::var(name).ok())
+    let database = DatabaseUrl::parse(&url.to_string_lossy(), |name| std::env::var(name).ok())
         .map_err(|error| Failure::arguments(error.to_string()))?;
-    let fields = [("path", path.clone()), ("database", format!("{database:?}"))];
+    let fields = [("path", path.display().to_string()), ("database", format!("{database:?}"))];
     session.log("info", "importing snapshot", &fields);
     let (disk, path) = (files::disk(), Path::new(&path));
     let source = Source::open(&*disk, path, session.matches.bool(SKIP_HASH_CHECK.name))?;

@@ -102,7 +102,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>, mut terminal: Terminal) -> 
     let Err(failure) = result else { return 0 };
     match &failure {
         Failure::BrokenPipe => {}
-        Failure::Required(_) => session.print_error(&format!("Error: {failure}\n{usage}\n")),
+        Failure::Required(_) | Failure::ArgumentCount { .. } => {
+            session.print_error(&format!("Error: {failure}\n{usage}\n"))
+        }
         _ => session.print_error(&format!("Error: {failure}\n")),
     }
     failure.code()

@@ -43,9 +43,9 @@ use crate::failure::{Failure, RestoreError};
 use crate::files;
 use crate::session::Session;
 
-pub(crate) const DATA_DIR: Flag = Flag::text("data-dir", "", "Path to the output data directory");
+pub(crate) const DATA_DIR: Flag = Flag::bytes("data-dir", "Path to the output data directory");
 pub(crate) const WAL_DIR: Flag =
-    Flag::text("wal-dir", "", "Path to the WAL directory (use --data-dir if none given)");
+    Flag::bytes("wal-dir", "Path to the WAL directory (use --data-dir if none given)");
 pub(crate) const INITIAL_CLUSTER: Flag = Flag::text(
     "initial-cluster",
     "default=http://localhost:2380",
@@ -123,14 +123,11 @@ impl NewMember {
             (name, texts(urls).into_iter().map(str::to_owned).collect::<Vec<_>>())
         });
         let founders = Founders::new(members, matches.text("initial-cluster-token"));
-        let data_dir = match matches.text("data-dir") {
-            "" => format!("{name}.etcd"),
-            given => given.to_owned(),
-        };
-        let given = Some(matches.text("wal-dir")).filter(|given| !given.is_empty());
-        let wal_dir = own_wal_dir(Path::new(&data_dir), given.map(Path::new))?;
+        let default = PathBuf::from(format!("{name}.etcd"));
+        let data_dir = matches.path("data-dir").unwrap_or(&default);
+        let wal_dir = own_wal_dir(data_dir, matches.path("wal-dir"))?;
         Ok(Self {
-            dirs: DataDir::new(Path::new(&data_dir), wal_dir),
+            dirs: DataDir::new(data_dir, wal_dir),
             has_own_wal_dir: wal_dir.is_some(),
             founders,
             name,

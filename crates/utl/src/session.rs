@@ -1,7 +1,9 @@
 //! One run of the tool: its flags, arguments and output streams.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
 use quorate_cli::flags::{Flag, Matches};
@@ -59,9 +61,17 @@ impl Session {
     }
 
     /// Returns the arguments, or an error if there are not exactly `N` arguments.
-    pub(crate) fn arguments<const N: usize>(&self, wanted: &str) -> Result<[String; N], Failure> {
-        let given: Vec<String> = self.given().collect();
+    pub(crate) fn arguments<const N: usize>(&self, wanted: &str) -> Result<[OsString; N], Failure> {
+        let given: Vec<OsString> = self.given().collect();
         given.try_into().map_err(|_| Failure::arguments(wanted))
+    }
+
+    /// Returns the only argument as a path. The error for another number of arguments is cobra's.
+    pub(crate) fn only_path(&self) -> Result<PathBuf, Failure> {
+        match (self.matches.path_arg(0), self.matches.args.len()) {
+            (Some(path), 1) => Ok(path.to_owned()),
+            (_, given) => Err(Failure::ArgumentCount { expected: 1, given }),
+        }
     }
 
     /// Returns the arguments as paths, or an error if there are none.
@@ -70,14 +80,20 @@ impl Session {
         if given.is_empty() { Err(Failure::arguments(wanted)) } else { Ok(given) }
     }
 
-    fn given(&self) -> impl Iterator<Item = String> {
-        (0..self.matches.args.len()).filter_map(|at| self.matches.arg(at))
+    fn given(&self) -> impl Iterator<Item = OsString> {
+        self.matches.args.iter().map(|arg| OsString::from_vec(arg.clone()))
+    }
+
+    /// Returns an error that names those of the flags that were not given.
+    pub(crate) fn require(&self, flags: &[&'static str]) -> Result<(), Failure> {
+        let missing = flags.iter().copied().filter(|flag| !self.matches.changed(flag));
+        let missing: Vec<_> = missing.collect();
+        if missing.is_empty() { Ok(()) } else { Err(Failure::Required(missing)) }
     }
 
     /// Returns the value of a required flag that names a file or directory.
     pub(crate) fn required_path(&self, flag: &'static str) -> Result<PathBuf, Failure> {
-        let value = self.matches.text(flag);
-        if value.is_empty() { Err(Failure::Required(flag)) } else { Ok(PathBuf::from(value)) }
+        self.matches.path(flag).map(PathBuf::from).ok_or_else(|| Failure::Required(vec![flag]))
     }
 
     /// Prints a report in the chosen format.

@@ -41,7 +41,7 @@ pub(crate) const VERIFY: Command = Command {
     short: "Checks whether a member can be started on a data directory, without changing it",
     long: "Checks whether a member can be started on a data directory: reads the whole log, the snapshots and \
      the\nbackend file, and compares them. Exits with 0 if a member can be started.\n",
-    flags: &[Flag::text("wal-dir", "", "Path to the WAL directory (use data-dir if none given)")],
+    flags: &[Flag::bytes("wal-dir", "Path to the WAL directory (use data-dir if none given)")],
     run: Some(run),
     ..Command::EMPTY
 };
@@ -61,8 +61,7 @@ pub(crate) fn restore_backend(backend: &Path) -> String {
 
 fn run(session: &Session) -> Result<(), Failure> {
     let [path] = session.arguments("verify requires exactly one argument")?;
-    let wal_dir = Some(session.matches.text("wal-dir")).filter(|given| !given.is_empty());
-    let dirs = files::data_dir(Path::new(&path), wal_dir.map(Path::new))?;
+    let dirs = files::data_dir(Path::new(&path), session.matches.path("wal-dir"))?;
     // The file stays open until the check ends, so that no member can start on the directory until then.
     let backend = match files::open(session, &dirs.backend()) {
         Err(failure @ Failure::InUse { .. }) => return Err(failure),

@@ -15,7 +15,6 @@ mod difference;
 mod side;
 
 use std::cmp::Ordering;
-use std::path::Path;
 
 use quorate_cli::start::BROKEN_PIPE;
 
@@ -54,12 +53,11 @@ the snapshot's revision as --rev. The last line of the output shows both revisio
 ";
 
 const FLAGS: &[Flag] = &[
-    Flag::text("prefix", "", "Compare only keys with this prefix"),
+    Flag::bytes("prefix", "Compare only keys with this prefix"),
     Flag::int("rev", "Revision of the source (0 for the newest)"),
     Flag::int("dest-rev", "Revision of the destination (0 for the newest)"),
-    Flag::text(
+    Flag::bytes(
         "snapshot",
-        "",
         "Compare with this snapshot, or with a backend file that is not in use by a member",
     ),
     Flag::bool("metadata", "Also compare revisions, versions and leases"),
@@ -172,10 +170,9 @@ impl Shown {
 /// Opens the source and the destination.
 async fn sides(session: &Session, names: &Names) -> Result<(Side, Side), Failure> {
     let matches = &session.matches;
-    let file = Some(matches.text("snapshot")).filter(|path| !path.is_empty());
-    let other = match (file, matches.arg(0), matches.args.len()) {
+    let other = match (matches.path("snapshot"), matches.arg(0), matches.args.len()) {
         (Some(path), None, _) => {
-            let ranges = session.open_file(Path::new(path)).map_err(Failure::error)?;
+            let ranges = session.open_file(path).map_err(Failure::error)?;
             Source::File(ranges)
         }
         (None, Some(endpoints), 1) => {

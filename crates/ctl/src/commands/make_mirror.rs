@@ -42,7 +42,7 @@ pub(crate) const MAKE_MIRROR: Command = Command {
 };
 
 const FLAGS: &[Flag] = &[
-    Flag::text("prefix", "", "Key-value prefix to mirror"),
+    Flag::bytes("prefix", "Key-value prefix to mirror"),
     Flag::int("rev", "Specify the kv revision to start to mirror"),
     Flag::uint(
         "max-txn-ops",

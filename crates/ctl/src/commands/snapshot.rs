@@ -58,8 +58,8 @@ const SECTOR_BYTES: u64 = 512;
 const DIGEST_BYTES: usize = 32;
 
 async fn save(session: &Session) -> Result<(), Failure> {
-    let given = match (session.matches.arg(0), session.matches.args.len()) {
-        (Some(path), 1) => PathBuf::from(path),
+    let given = match (session.matches.path_arg(0), session.matches.args.len()) {
+        (Some(path), 1) => path.to_owned(),
         _ => return Err(Failure::bad_args("snapshot save expects one argument <filename>")),
     };
     let keep = usize::try_from(session.matches.uint("keep")).unwrap_or(usize::MAX);
@@ -67,7 +67,11 @@ async fn save(session: &Session) -> Result<(), Failure> {
     let path = if keep == 0 { given.clone() } else { dated(&given, since_1970) };
     let endpoints = session.endpoints().await?;
     let client = session.prepare(endpoints.clone())?;
-    let part = PathBuf::from(format!("{}.part", path.display()));
+    let part = {
+        let mut name = path.clone().into_os_string();
+        name.push(".part");
+        PathBuf::from(name)
+    };
     // A large database takes a long time, so the timeout of short commands applies only if it was set explicitly.
     let limit = session.matches.changed("command-timeout").then(|| session.timeout());
     let fetching = fetch(session, (&client, &endpoints), &path, &part);

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::future::poll_fn;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStrExt as _;
 use std::pin::Pin;
 use std::task::Poll;
 
@@ -54,7 +54,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(matches: &Matches, env: &BTreeMap<String, String>) -> Result<Self, Failure> {
+    fn new(matches: &Matches, env: &BTreeMap<String, OsString>) -> Result<Self, Failure> {
         let from_env = |name: &str| env.get(name).filter(|value| !value.is_empty());
         let before = matches.args_before_dashes.unwrap_or(matches.args.len());
         let (keys, exec) = matches.args.split_at(before);
@@ -68,8 +68,8 @@ impl Watch {
                 let text = "bad number of arguments (found conflicting environment key)";
                 return Err(Failure::bad_args(text));
             }
-            keys.push(key.clone().into_bytes());
-            keys.extend(from_env("ETCDCTL_WATCH_RANGE_END").map(|end| end.clone().into_bytes()));
+            keys.push(key.as_bytes().to_vec());
+            keys.extend(from_env("ETCDCTL_WATCH_RANGE_END").map(|end| end.as_bytes().to_vec()));
         }
         let prefix = matches.bool("prefix");
         let range = match &keys[..] {
@@ -99,7 +99,7 @@ fn two_ranges() -> Failure {
 async fn run(session: &Session) -> Result<(), Failure> {
     let end = session.env.get("ETCDCTL_WATCH_RANGE_END").filter(|end| !end.is_empty());
     if let Some(end) = end
-        && session.env.get("ETCDCTL_WATCH_KEY").is_none_or(String::is_empty)
+        && session.env.get("ETCDCTL_WATCH_KEY").is_none_or(|key| key.is_empty())
     {
         let end = quote(end.as_bytes());
         let text = format!("ETCDCTL_WATCH_KEY is empty but got ETCDCTL_WATCH_RANGE_END={end}");
@@ -316,7 +316,7 @@ mod tests {
 
     fn watch(line: &[&str], env: &[(&str, &str)]) -> Result<Watch, Failure> {
         let line: Vec<_> = line.iter().map(|word| word.as_bytes().to_vec()).collect();
-        let env = env.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let env = env.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
         Watch::new(&Matches::parse(FLAGS, &line).unwrap(), &env)
     }
 

@@ -506,7 +506,7 @@ fn run(
     errors: &Sink,
 ) -> u8 {
     let args = ["etcdctl"].iter().chain(line).map(OsString::from);
-    let env = env.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let env = env.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
     let terminal =
         Terminal { input, output: Box::new(output.clone()), errors: Box::new(errors.clone()) };
     quorate_ctl::run(args, env, terminal, |_| Err("there are no files here".to_owned()))

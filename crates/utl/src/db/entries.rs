@@ -3,6 +3,8 @@
 //! The keys of the bucket `key` are revisions, written `main/sub`, followed by `deleted` for a deletion. Keys of other
 //! buckets are quoted as in Go.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use quorate_api::record::Fields;
@@ -129,7 +131,7 @@ fn get(session: &Session) -> Result<(), Failure> {
         return Err(no_bucket(&path, &bucket));
     };
     let candidates = if bucket.as_bytes() == Bucket::Key.name() {
-        record_keys(&key).ok_or_else(|| {
+        record_keys(&key.to_string_lossy()).ok_or_else(|| {
             Failure::arguments(format!(
                 "{} is not a revision: write main/sub or main",
                 quote(key.as_bytes())
@@ -137,13 +139,14 @@ fn get(session: &Session) -> Result<(), Failure> {
         })?
     } else {
         let quoted = unquote(key.as_bytes()).filter(|(_, rest)| rest.is_empty());
-        vec![quoted.map_or_else(|| key.clone().into_bytes(), |(bytes, _)| bytes)]
+        vec![quoted.map_or_else(|| key.as_bytes().to_vec(), |(bytes, _)| bytes)]
     };
     for candidate in candidates {
         if let Some(value) = reader.get(&candidate)? {
             return session.print_bytes(value);
         }
     }
+    let (bucket, key) = (bucket.display().to_string(), key.display().to_string());
     Err(Failure::NoKey { path: path.into(), bucket, key })
 }
 
@@ -156,12 +159,12 @@ fn record_keys(text: &str) -> Option<Vec<Vec<u8>>> {
     Some(vec![encoded(false), encoded(true)])
 }
 
-fn check_bucket(names: &[&[u8]], path: &str, bucket: &str) -> Result<(), Failure> {
+fn check_bucket(names: &[&[u8]], path: &OsStr, bucket: &OsStr) -> Result<(), Failure> {
     if names.contains(&bucket.as_bytes()) { Ok(()) } else { Err(no_bucket(path, bucket)) }
 }
 
-fn no_bucket(path: &str, bucket: &str) -> Failure {
-    Failure::NoBucket { path: path.into(), bucket: bucket.to_owned() }
+fn no_bucket(path: &OsStr, bucket: &OsStr) -> Failure {
+    Failure::NoBucket { path: path.into(), bucket: bucket.display().to_string() }
 }
 
 #[cfg(test)]

@@ -55,13 +55,13 @@ pub(super) const RESTORE: Command = Command {
 fn run(session: &Session) -> Result<(), Failure> {
     let [path] = session.arguments("snapshot restore requires exactly one argument")?;
     let member = NewMember::prepare(session)?;
-    let path = [("path", path)];
-    let fields = [&path[..], &member.log_fields()].concat();
+    let path = Path::new(&path);
+    let fields = [&[("path", path.display().to_string())][..], &member.log_fields()].concat();
     session.log("info", "restoring snapshot", &fields);
     NewMember::warn_of_token(session);
     let disk = files::disk();
     let skip_hash_check = session.matches.bool(SKIP_HASH_CHECK.name);
-    let source = Source::open(&*disk, Path::new(&path[0].1), skip_hash_check)?;
+    let source = Source::open(&*disk, path, skip_hash_check)?;
     member.make(&disk, |database| Ok(bring(&disk, &source, database)?))?;
     member.log_founders(session);
     session.log("info", "restored snapshot", &fields);
