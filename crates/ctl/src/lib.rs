@@ -52,8 +52,7 @@ pub use session::{OpenFile, Ranges, Terminal};
 use crate::command::Run;
 use crate::commands::ROOT;
 use crate::failure::Failure;
-use crate::security::SECURITY_FLAGS;
-use crate::session::{GLOBAL_FLAGS, Session, Surroundings};
+use crate::session::{Session, Surroundings};
 
 const NAMES: Names = Names { of_etcd: "etcdctl", own: "quorate ctl" };
 
@@ -110,7 +109,7 @@ fn run_with(
     };
     let command = begun.found.command();
     let (program, failure_code) = (begun.program.to_owned(), command.failure_code);
-    let settable = (!command.is_local).then(|| [GLOBAL_FLAGS, SECURITY_FLAGS].concat());
+    let settable = (!command.is_local).then(|| begun.found.inherited_flags().collect());
     match Session::new(program, settable, begun.matches, env, terminal, surroundings) {
         Ok(session) => conclude(&session, execute(begun.run, &session)),
         Err(failure) => failure_code.unwrap_or(failure.code),

@@ -460,6 +460,23 @@ mod tests {
     }
 
     #[test]
+    fn flags_of_a_group_of_commands_are_read_from_the_environment() {
+        let env: &[(_, &[u8])] = &[("ETCDCTL_CLUSTER", b"true")];
+        for line in ["endpoint health", "endpoint status", "endpoint hashkv"] {
+            let words: Vec<_> = line.split(' ').collect();
+            let (matches, errors) = read(&words, env);
+            assert!(matches.unwrap().bool("cluster"), "{line}");
+            assert_eq!(errors, "", "{line}");
+            let words = [&words[..], &["--cluster"]].concat();
+            assert_eq!(read(&words, env).0.unwrap_err(), Failure::silent(1), "{line}");
+        }
+        // As in etcdctl, variables do not set the flags of a single command.
+        let (matches, errors) = read(&["defrag"], env);
+        assert!(!matches.unwrap().bool("cluster"));
+        assert!(errors.contains("unrecognized environment variable"), "{errors}");
+    }
+
+    #[test]
     fn a_variable_that_is_not_utf8_is_reported() {
         let (matches, errors) = read(&[], &[("ETCDCTL_ENDPOINTS", b"SECRET\xe9")]);
         assert_eq!(matches.unwrap().list("endpoints"), ["127.0.0.1:2379"]);
