@@ -40,6 +40,8 @@ impl Column {
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
     Text(String),
+    /// A version, which etcdutl prints without quotation marks in the fields format.
+    Version(String),
     Number(i64),
     Unsigned(u64),
     /// A hash, shown in hexadecimal in formats for people.
@@ -53,7 +55,7 @@ pub(crate) enum Cell {
 impl Cell {
     fn shown(&self) -> String {
         match self {
-            Self::Text(text) => text.clone(),
+            Self::Text(text) | Self::Version(text) => text.clone(),
             Self::Number(number) => number.to_string(),
             Self::Unsigned(number) => number.to_string(),
             Self::Hash(hash) => format!("{hash:x}"),
@@ -64,7 +66,7 @@ impl Cell {
 
     fn json(&self) -> Value {
         match self {
-            Self::Text(text) => text.as_str().into(),
+            Self::Text(text) | Self::Version(text) => text.as_str().into(),
             Self::Number(number) => (*number).into(),
             Self::Unsigned(number) | Self::Bytes(number) => (*number).into(),
             Self::Hash(hash) => (*hash).into(),
@@ -75,6 +77,7 @@ impl Cell {
     fn field(&self) -> String {
         match self {
             Self::Text(text) => quote(text.as_bytes()),
+            Self::Version(version) => version.clone(),
             other => other.json().to_string(),
         }
     }

@@ -31,7 +31,7 @@ const COLUMNS: &[Column] = &[
     Column::new("revision", "revision", "Revision"),
     Column::new("total keys", "totalKey", "Keys"),
     Column::new("total size", "totalSize", "Size"),
-    Column::new("storage version", "version", "Version"),
+    Column::new("version", "version", "Version"),
 ];
 
 /// Status of a snapshot.
@@ -55,7 +55,7 @@ fn run(session: &Session) -> Result<(), Failure> {
             Cell::Number(status.revision),
             Cell::Unsigned(status.total_keys),
             Cell::Bytes(status.total_bytes),
-            Cell::Text(status.version),
+            Cell::Version(status.version),
         ],
     ))
 }
