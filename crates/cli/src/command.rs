@@ -104,6 +104,7 @@ impl<R> Command<R> {
 }
 
 /// Returns the name that begins with `word`, if there is exactly one.
+#[must_use]
 pub fn only_match<'a>(names: impl IntoIterator<Item = &'a str>, word: &str) -> Option<&'a str> {
     let mut matches = names.into_iter().filter(|name| name.starts_with(word));
     matches.next().filter(|_| matches.next().is_none())

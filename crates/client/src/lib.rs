@@ -1,12 +1,12 @@
 //! The client of the command-line tools. It chooses an endpoint, applies timeouts, and reports errors with the same
 //! texts as etcd's tools.
 //!
-//! A call tries the endpoints in order until a server sends its first frame (HTTP/2's SETTINGS) or the timeout
-//! expires. It does not wait for the failure of an endpoint that is slow to respond before it tries the next one. A call without a timeout tries each endpoint once, but waits indefinitely for the client's first
-//! connection, unless [`Client::failing_fast`] is set. The request is not sent before the server's first frame arrives,
-//! so if the connection fails earlier, any request can be retried on another connection. A request that has been sent
-//! is sent again only if the call is [`Repeat::Safe`], until the call's timeout expires, or, without a timeout, if the
-//! client is [`Client::repeating`]. It is also sent again if it was refused because of its token (`login`). After a failure, the next endpoint is tried first and the failed endpoint last.
+//! A call tries the endpoints in order until a server sends its first frame (HTTP/2's SETTINGS) or the timeout expires.
+//! A slow endpoint delays the next one only briefly. A call without a timeout tries each endpoint once, but waits
+//! indefinitely for the client's first connection, unless [`Client::failing_fast`] is set. The request is not sent
+//! before the server's first frame arrives, so if the connection fails earlier, any request can be retried. A request
+//! that has been sent is sent again if its token was refused (`login`), or if the call is [`Repeat::Safe`] and has a
+//! timeout or a [`Client::repeating`]. After a failure, the next endpoint is tried first and the failed endpoint last.
 //!
 //! # Not here
 //!

@@ -365,9 +365,9 @@ fn settings(matches: &Matches) -> String {
     lines.concat()
 }
 
-/// Sets `flags` from the environment. A variable that conflicts with a given flag ends the run. An unknown variable only
-/// causes a warning. An invalid value ends the run if the variable sets a security flag. Otherwise it is ignored, with a
-/// warning if it is not UTF-8.
+/// Sets `flags` from the environment. A variable that conflicts with a given flag ends the run. An unknown variable
+/// only causes a warning. An invalid value ends the run if the variable sets a security flag. Otherwise it is ignored,
+/// with a warning if it is not UTF-8.
 fn read_env(
     matches: &mut Matches,
     flags: &[Flag],

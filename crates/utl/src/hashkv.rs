@@ -29,9 +29,9 @@ const COLUMNS: &[Column] = &[
 ];
 
 fn run(session: &Session) -> Result<(), Failure> {
-    let [path] = session.arguments("hashkv requires exactly one argument")?;
+    let path = session.only_path()?;
     let HashKv { hash, compact_revision, hash_revision } =
-        hash(session, Path::new(&path), session.matches.int("rev"))?;
+        hash(session, &path, session.matches.int("rev"))?;
     let row = [i64::from(hash), hash_revision, compact_revision];
     session.show(&Report::one(COLUMNS, row.into_iter().map(Cell::Number).collect()))
 }

@@ -103,7 +103,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, mut terminal: Terminal) -> 
     match &failure {
         Failure::BrokenPipe => {}
         Failure::Required(_) | Failure::ArgumentCount { .. } => {
-            session.print_error(&format!("Error: {failure}\n{usage}\n"))
+            session.print_error(&format!("Error: {failure}\n{usage}\n"));
         }
         _ => session.print_error(&format!("Error: {failure}\n")),
     }

@@ -24,7 +24,7 @@ pub(crate) const MIGRATE: Command = Command {
     usage: "migrate",
     short: "Migrates schema of etcd data dir files to make them compatible with different etcd version",
     flags: &[
-        Flag::text("data-dir", "", "Path to the etcd data dir"),
+        Flag::bytes("data-dir", "Path to the etcd data dir"),
         Flag::text(
             "target-version",
             "",
@@ -43,6 +43,7 @@ pub(crate) const MIGRATE: Command = Command {
 const NAMED_IN_FILE: Version = Version::new(3, 6);
 
 fn run(session: &Session) -> Result<(), Failure> {
+    session.require(&["data-dir", "target-version"])?;
     let root = session.required_path("data-dir")?;
     let [] = session.arguments("migrate takes no arguments")?;
     let target = target(session.matches.text("target-version"))?;
@@ -52,9 +53,10 @@ fn run(session: &Session) -> Result<(), Failure> {
     let named = view.get(Bucket::Meta, meta::STORAGE_VERSION)?;
     let (_, term) = view.consistent_index()?;
     let current = detect_storage_version(named.as_deref(), term).map_err(MigrateError::NoWay)?;
+    let current = current.ok_or(MigrateError::Undetected)?;
     drop((view, named));
     let shown = |version: Version| format!("{}.{}", version.major, version.minor);
-    if current == Some(target) {
+    if current == target {
         session.log("info", "storage version up-to-date", &[("storage-version", shown(target))]);
         return Ok(());
     }
@@ -78,7 +80,7 @@ fn run(session: &Session) -> Result<(), Failure> {
         Err(failure) => return Err(failure),
     }
     backend.commit(&batch)?;
-    for step in current.map(|current| steps(current, target)).unwrap_or_default() {
+    for step in steps(current, target) {
         session.log(
             "info",
             "updated storage version",
@@ -127,11 +129,10 @@ fn target(text: &str) -> Result<Version, Failure> {
 /// Adds to `batch` the changes that give the file the target version. Fails if the migration is not allowed.
 fn plan(
     dirs: &DataDir,
-    current: Option<Version>,
+    current: Version,
     target: Version,
     batch: &mut Batch,
 ) -> Result<(), Failure> {
-    let current = current.ok_or(MigrateError::Undetected)?;
     follow_cluster_version(current, Some(target), batch).map_err(MigrateError::NoWay)?;
     if target < current {
         check_log(dirs, target)?;

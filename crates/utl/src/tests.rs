@@ -1,6 +1,8 @@
 //! Tests that run the whole tool within the test process, on files created here.
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -36,16 +38,17 @@ impl Written {
 }
 
 /// Runs the tool. Returns the exit code, standard output and standard error.
-pub(crate) fn utl(words: &[&str]) -> (u8, String, String) {
+pub(crate) fn utl(words: &[impl AsRef<OsStr>]) -> (u8, String, String) {
     let (output, errors) = (Written::default(), Written::default());
     let terminal = Terminal { output: Box::new(output.clone()), errors: Box::new(errors.clone()) };
-    let code = run([&["etcdutl"], words].concat().into_iter().map(OsString::from), terminal);
+    let args = [OsStr::new("etcdutl")].into_iter().chain(words.iter().map(AsRef::as_ref));
+    let code = run(args.map(OsString::from), terminal);
     (code, output.text(), errors.text())
 }
 
-fn success(words: &[&str]) -> String {
+fn success<W: AsRef<OsStr>>(words: &[W]) -> String {
     let (code, output, errors) = utl(words);
-    assert_eq!(code, 0, "{words:?}: {errors}");
+    assert_eq!(code, 0, "{errors}");
     output
 }
 
@@ -261,11 +264,68 @@ fn snapshot_verify_checks_several_files() {
 }
 
 #[test]
+fn paths_that_are_not_utf8_are_accepted() {
+    fn words(words: &[&'static str]) -> Vec<&'static OsStr> {
+        words.iter().map(|word| OsStr::new(*word)).collect()
+    }
+    let root = tempfile::tempdir().unwrap();
+    let [file, data] =
+        [&b"b\xe9"[..], b"d\xe9"].map(|name| root.path().join(OsStr::from_bytes(name)));
+    backend(&file);
+    let (file, data) = (file.as_os_str(), data.as_os_str());
+    drop(success(&[&words(&["snapshot", "status"])[..], &[file]].concat()));
+    drop(success(&[&words(&["hashkv"])[..], &[file]].concat()));
+    let restore = words(&["snapshot", "restore", "--skip-hash-check", "--data-dir"]);
+    drop(success(&[&restore[..], &[data, file]].concat()));
+    drop(success(&[&words(&["defrag", "--data-dir"])[..], &[data]].concat()));
+    drop(success(&[&words(&["verify"])[..], &[data]].concat()));
+}
+
+#[test]
+fn the_status_of_a_snapshot_is_formatted_as_in_etcdutl() {
+    let root = tempfile::tempdir().unwrap();
+    let (file, data) = (root.path().join("db"), root.path().join("new"));
+    backend(&file);
+    let (file, data) = (file.to_str().unwrap(), data.to_str().unwrap());
+    drop(success(&["snapshot", "restore", "--skip-hash-check", file, "--data-dir", data]));
+    drop(success(&["migrate", "--data-dir", data, "--target-version", "3.6"]));
+    let database = format!("{data}/member/snap/db");
+    let fields = success(&["snapshot", "status", &database, "-w", "fields"]);
+    assert!(fields.ends_with("\n\"Version\" : 3.6.0\n"), "{fields}");
+    let table = success(&["snapshot", "status", &database, "-w", "table"]);
+    assert!(table.contains("│ VERSION │"), "{table}");
+}
+
+#[test]
+fn a_migration_is_not_forced_if_the_current_version_is_unknown() {
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("member/snap");
+    std::fs::create_dir_all(&directory).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let path = directory.join("db");
+    drop(Backend::open(&disk, &path, Options::default()).unwrap());
+    let before = std::fs::read(&path).unwrap();
+    let data = root.path().to_str().unwrap();
+    let line = ["migrate", "--data-dir", data, "--target-version=3.6", "--force"];
+    let (code, _, errors) = utl(&line);
+    assert_eq!(code, 1, "{errors}");
+    assert!(
+        errors.ends_with("Error: cannot detect storage schema version: missing term information\n"),
+        "{errors}"
+    );
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
 fn usage_errors_exit_with_the_same_codes_as_in_etcdutl() {
     for (words, code, described) in [
         (&["foo"][..], 1, "Error: unknown command \"foo\" for \"etcdutl\"\n"),
         (&["snapshot", "status"], 128, "snapshot status requires exactly one argument"),
-        (&["hashkv"], 128, "hashkv requires exactly one argument"),
+        (&["hashkv"], 1, "Error: accepts 1 arg(s), received 0\nUsage:\n"),
+        (&["hashkv", "a", "b"], 1, "accepts 1 arg(s), received 2"),
+        (&["migrate"], 1, "required flag(s) \"data-dir\", \"target-version\" not set"),
+        (&["migrate", "--data-dir=x"], 1, "required flag(s) \"target-version\" not set"),
+        (&["migrate", "--data-dir=x", "--target-version="], 128, "wrong target version format"),
         (&["defrag"], 1, "required flag(s) \"data-dir\" not set"),
         (&["version", "-w", "foo"], 4, "unsupported output format"),
         (&["snapshot", "status", "x", "--foo"], 1, "unknown flag: --foo"),
@@ -322,7 +382,7 @@ fn a_defragmentation_is_logged_with_the_same_fields_as_in_etcd() {
 
 #[test]
 fn help_shows_every_command_and_flag() {
-    let top = success(&[]);
+    let top = success::<&str>(&[]);
     assert!(top.starts_with(
         "An administrative command line tool for etcd3.\n\nUsage:\n  etcdutl [command]\n"
     ));
