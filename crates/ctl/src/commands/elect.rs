@@ -71,7 +71,7 @@ async fn campaign(session: &Session, name: &[u8], proposal: &[u8]) -> Result<(),
             interrupt.wait().await;
             Ok(())
         };
-        kept_lease.during(leading).await.ok_or_else(|| Failure::error(EXPIRED))?
+        kept_lease.during(Box::pin(leading)).await.ok_or_else(|| Failure::error(EXPIRED))?
     };
     let led = led.await;
     let ended = kept_lease.end().await;

@@ -64,7 +64,7 @@ async fn hold(
     let mut queue_key = QueueKey::create(kept_lease, name, b"").await?;
     let waiting = async {
         tokio::select! {
-            waited = queue_key.wait_for_turn(client) => waited.map_err(Failure::from),
+            waited = Box::pin(queue_key.wait_for_turn(client)) => waited.map_err(Failure::from),
             () = interrupt.wait() => Err(interrupted()),
         }
     };
