@@ -142,14 +142,15 @@ impl<R> Found<R> {
     /// Returns all flags that the command accepts.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {
-        self.command().flags.iter().copied().chain(self.inherited_flags()).collect()
+        let path = self.path.iter();
+        let inherited = path.flat_map(|command| command.inherited.iter().chain(command.hidden));
+        self.command().flags.iter().chain(inherited).copied().collect()
     }
 
-    /// Returns the flags that the command accepts because a command in its path does.
+    /// Returns the flags that the command accepts because a group that contains it does.
     pub fn inherited_flags(&self) -> impl Iterator<Item = Flag> {
-        let inherited = self.path.iter().flat_map(|command| command.inherited);
-        let hidden = self.path.iter().flat_map(|command| command.hidden);
-        inherited.chain(hidden).copied()
+        let groups = &self.path[..self.path.len().saturating_sub(1).max(1)];
+        groups.iter().flat_map(|group| group.inherited.iter().chain(group.hidden)).copied()
     }
 }
 
