@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use quorate_telemetry::log;
-use quorate_tls::{ConnectError, Connector, host_of_file, tls_reason};
+use quorate_tls::{ConnectError, Connector, first_success, host_of_file, tls_reason};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream, UnixStream, lookup_host};
 
@@ -159,10 +159,7 @@ impl Dialer {
     }
 
     async fn connect_host(&self, authority: &str) -> io::Result<TcpStream> {
-        let stream = match self.from {
-            None => TcpStream::connect(authority).await?,
-            Some(from) => connect_from(from, authority).await?,
-        };
+        let stream = connect_any(lookup_host(authority).await?, self.from).await?;
         stream.set_nodelay(true)?;
         let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
         socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
@@ -170,22 +167,24 @@ impl Dialer {
     }
 }
 
-/// Connects from the local address `from` to the first of the host's addresses that accepts the connection.
-async fn connect_from(from: IpAddr, authority: &str) -> io::Result<TcpStream> {
-    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in lookup_host(authority).await? {
-        let socket = match (from, address) {
-            (IpAddr::V4(_), SocketAddr::V4(_)) => TcpSocket::new_v4()?,
-            (IpAddr::V6(_), SocketAddr::V6(_)) => TcpSocket::new_v6()?,
-            (IpAddr::V4(_), SocketAddr::V6(_)) | (IpAddr::V6(_), SocketAddr::V4(_)) => continue,
-        };
-        socket.bind(SocketAddr::new(from, 0))?;
-        match socket.connect(address).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
+/// Connects to the first of the addresses that accepts the connection, from the local address `from` if it is given. An
+/// address that does not respond delays the attempt at the next address only briefly.
+async fn connect_any(
+    addresses: impl Iterator<Item = SocketAddr>,
+    from: Option<IpAddr>,
+) -> io::Result<TcpStream> {
+    let is_reachable =
+        |address: &SocketAddr| from.is_none_or(|from| from.is_ipv4() == address.is_ipv4());
+    let attempts = addresses.filter(is_reachable).map(|address| connect_from(from, address));
+    let connected = first_success(attempts).await;
+    connected.unwrap_or_else(|| Err(io::ErrorKind::AddrNotAvailable.into()))
+}
+
+async fn connect_from(from: Option<IpAddr>, to: SocketAddr) -> io::Result<TcpStream> {
+    let Some(from) = from else { return TcpStream::connect(to).await };
+    let socket = if from.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.bind(SocketAddr::new(from, 0))?;
+    socket.connect(to).await
 }
 
 macro_rules! forward {
@@ -248,8 +247,11 @@ impl AsyncWrite for PeerStream {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::Ipv4Addr;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
 
     #[test]
     fn peer_urls_are_parsed_into_hosts_and_socket_files() {
@@ -302,5 +304,23 @@ mod tests {
         let dialer = Dialer { from: Some(from), ..Dialer::default() };
         let _stream = dialer.connect(&Target::of(&url).unwrap(), None).await.unwrap();
         assert_eq!(listener.accept().await.unwrap().1.ip(), from);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_does_not_respond_does_not_prevent_a_connection_to_the_next() {
+        // The kernel ignores further connections to a listener whose queue is full.
+        let full = TcpSocket::new_v4().unwrap();
+        full.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let full = full.listen(1).unwrap();
+        let silent = full.local_addr().unwrap();
+        let _queued =
+            [TcpStream::connect(silent).await.unwrap(), TcpStream::connect(silent).await.unwrap()];
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let working = listener.local_addr().unwrap();
+        for from in [None, Some(Ipv4Addr::LOCALHOST.into())] {
+            let connecting = connect_any([silent, working].into_iter(), from);
+            let stream = tokio::time::timeout(Duration::from_secs(20), connecting).await;
+            assert_eq!(stream.expect("the dialer waits").unwrap().peer_addr().unwrap(), working);
+        }
     }
 }
