@@ -1,7 +1,7 @@
 //! Starts a console, either standalone (`quorate console`) or as a service for the listeners of a member.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -166,20 +166,14 @@ impl Drop for Running {
 /// Runs a standalone console.
 pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, StartError> {
     let failed = |source| StartError::Listen { address: flags.listen.clone(), source };
-    let full = match flags.listen.strip_prefix(':') {
-        Some(port) => format!("0.0.0.0:{port}"),
-        None => flags.listen.clone(),
-    };
-    let found: Vec<SocketAddr> = full.to_socket_addrs().map_err(failed)?.collect();
-    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    let chosen = chosen.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
+    let chosen = Listener::resolve(&flags.listen).map_err(failed)?;
     let exposure = Exposure {
         is_loopback: chosen.ip().is_loopback(),
         is_secured: flags.pair.is_some(),
         verifies_clients: !flags.trusted_ca_file.is_empty(),
     };
     if !exposure.is_loopback && !exposure.is_secured {
-        return Err(StartError::Plaintext(*chosen));
+        return Err(StartError::Plaintext(chosen));
     }
     let settings = Settings {
         cluster,
@@ -195,7 +189,7 @@ pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, Sta
     let secret = needs_secret.then(Secret::new).transpose().map_err(StartError::Random)?;
     check_exposure(&settings, secret.is_some()).await?;
     let security = security_of(flags)?;
-    let Bound { address, listeners, knows_localhost } = bind(*chosen, &full)?;
+    let Bound { address, listeners, knows_localhost } = bind(chosen, &flags.listen)?;
     let fragment = secret.as_ref().map_or_else(String::new, |it| format!("#s={}", it.text()));
     let console = open_with(settings, secret, knows_localhost)?;
     let threads = Threads { name: "web", count: 1, stack_bytes: STACK_BYTES };

@@ -2,7 +2,6 @@
 //! accepts connections, in this order.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use quorate_api::deep_txn;
@@ -212,13 +211,9 @@ fn metrics_address(url: &str) -> Result<Option<(String, bool)>, StartError> {
 
 fn listen(address: &str, acceptor: Option<&Acceptor>) -> Result<Listener, StartError> {
     let failed = |source| StartError::Listen { address: address.to_owned(), source };
-    // An address without a host stands for all IPv4 addresses of this machine.
-    let full =
-        if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
-    let found: Vec<SocketAddr> = full.to_socket_addrs().map_err(failed)?.collect();
-    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    let chosen = chosen.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
-    let listener = Listener::bind(*chosen, Reuse::default()).map_err(failed)?;
+    let listener = Listener::resolve(address)
+        .and_then(|address| Listener::bind(address, Reuse::default()))
+        .map_err(failed)?;
     Ok(match acceptor {
         None => listener,
         Some(acceptor) => listener.secured(Security::Tls(acceptor.clone())),

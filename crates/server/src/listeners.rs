@@ -3,7 +3,7 @@
 //! An address may be configured with and without TLS. The first bytes of each connection then determine whether the
 //! connection uses TLS.
 
-use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use quorate_config::{Config, Transport, Url};
@@ -163,11 +163,9 @@ fn bind(url: &Url, reuse: Reuse) -> Result<Listener, BindError> {
             .map_err(|source| BindError::Unix { path, source });
     }
     let failed = |source| BindError::Tcp { address: url.authority().to_owned(), source };
-    let addresses: Vec<SocketAddr> = url.authority().to_socket_addrs().map_err(failed)?.collect();
-    // `localhost` may resolve to both address families. IPv4 is preferred, because clients dial IPv4 by default.
-    let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
-    let address = address.ok_or_else(|| failed(std::io::ErrorKind::AddrNotAvailable.into()))?;
-    Listener::bind(*address, reuse).map_err(failed)
+    Listener::resolve(url.authority())
+        .and_then(|address| Listener::bind(address, reuse))
+        .map_err(failed)
 }
 
 /// Logs whether a client listener uses TLS, in etcd's words.

@@ -5,10 +5,13 @@
 //! * The file of a Unix socket is removed with its listener. An existing socket file with that name, usually left over
 //!   from an earlier process, is removed before binding. If the name belongs to any other file, that file stays and
 //!   binding fails.
+//! * A listener on an unspecified address (`0.0.0.0` or `[::]`) accepts connections of both address families, unless the
+//!   machine has no IPv6. Go's listeners do the same.
+//! * Addresses of connections are reported in their plain form, so an IPv4 address never looks like `::ffff:10.0.0.1`.
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,13 +73,44 @@ impl Drop for SocketFile {
 }
 
 impl Listener {
+    /// Returns the address to bind for `HOST:PORT`. An empty host means all addresses. As in Go, any host may be in
+    /// brackets. Of several addresses, an IPv4 address is preferred, because clients dial `localhost` over IPv4 by default.
+    pub fn resolve(authority: &str) -> io::Result<SocketAddr> {
+        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "invalid socket address");
+        let (host, port) = authority.rsplit_once(':').ok_or_else(invalid)?;
+        let port: u16 = port.parse().map_err(|_| invalid())?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() {
+            return Ok((Ipv4Addr::UNSPECIFIED, port).into());
+        }
+        let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+        let preferred = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
+        preferred.copied().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    }
+
     /// Binds the address. Connections wait in the kernel's queue until they are accepted.
     pub fn bind(address: SocketAddr, reuse: Reuse) -> io::Result<Self> {
+        if address.ip().is_unspecified() {
+            let both_families = SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port()));
+            match Self::bind_exactly(both_families, reuse) {
+                // The machine may have no IPv6. If there is another reason, binding the IPv4 address fails as well.
+                Err(error) if address.is_ipv4() && error.kind() != io::ErrorKind::AddrInUse => {}
+                bound => return bound,
+            }
+        }
+        Self::bind_exactly(address, reuse)
+    }
+
+    fn bind_exactly(address: SocketAddr, reuse: Reuse) -> io::Result<Self> {
         let socket = socket2::Socket::new(
             socket2::Domain::for_address(address),
             socket2::Type::STREAM,
             None,
         )?;
+        if address.is_ipv6() {
+            // The system's default depends on the machine (`net.ipv6.bindv6only`).
+            socket.set_only_v6(false)?;
+        }
         // Go sets this for every listener, so that a restart does not have to wait for old connections in TIME_WAIT.
         socket.set_reuse_address(true)?;
         if reuse.port {
@@ -176,16 +210,11 @@ pub(super) enum Arrived {
 impl Arrived {
     /// Returns the remote host's address, if there is one.
     pub(super) fn host(&self) -> Option<IpAddr> {
-        match self {
-            Self::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
-            Self::Unix(_) => None,
-        }
+        self.ends().remote.map(|address| address.ip())
     }
 
     /// Returns the addresses of both ends.
     pub(super) fn ends(&self) -> Ends {
-        let canonical =
-            |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
         match self {
             Self::Tcp(stream) => Ends {
                 local: stream.local_addr().ok().map(canonical),
@@ -194,6 +223,11 @@ impl Arrived {
             Self::Unix(_) => Ends::default(),
         }
     }
+}
+
+/// Returns the plain form of an IPv4 address that a socket for both families reports as an IPv6 address.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 impl Source {
@@ -232,8 +266,7 @@ pub(super) trait Wire: Stream {
 
 impl Wire for TcpStream {
     fn origin(&self) -> Option<SocketAddr> {
-        let address = self.peer_addr().ok()?;
-        Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
+        self.peer_addr().ok().map(canonical)
     }
 
     async fn begins_tls(&self) -> io::Result<bool> {
@@ -265,4 +298,69 @@ pub(super) fn take_tcp(stream: std::net::TcpStream) -> io::Result<TcpStream> {
     socket2::SockRef::from(&stream)
         .set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(KEEPALIVE))?;
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Binds the address to listen on and accepts a connection to each of the hosts. Returns the remote addresses.
+    async fn accept_from(address: &str, hosts: &[IpAddr]) -> Vec<Option<IpAddr>> {
+        let address = Listener::resolve(address).unwrap();
+        let listener = Listener::bind(address, Reuse::default()).unwrap();
+        let port = listener.address().unwrap().port();
+        let source = Source::new(listener.socket).unwrap();
+        let mut remotes = Vec::new();
+        for host in hosts {
+            let _dialed = TcpStream::connect((*host, port)).await.unwrap();
+            let accepted = source.accept().await.unwrap();
+            assert_eq!(accepted.ends().local, Some((*host, port).into()));
+            remotes.push(accepted.host());
+        }
+        remotes
+    }
+
+    fn has_ipv6() -> bool {
+        std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_listener_on_all_addresses_accepts_connections_of_both_families() {
+        let mut hosts = vec![Ipv4Addr::LOCALHOST.into()];
+        if has_ipv6() {
+            hosts.push(Ipv6Addr::LOCALHOST.into());
+        }
+        let remotes: Vec<_> = hosts.iter().copied().map(Some).collect();
+        for address in ["0.0.0.0:0", "[0.0.0.0]:0", ":0"] {
+            assert_eq!(accept_from(address, &hosts).await, remotes, "{address}");
+        }
+        if has_ipv6() {
+            assert_eq!(accept_from("[::]:0", &hosts).await, remotes);
+        }
+    }
+
+    #[test]
+    fn a_port_in_use_on_one_ipv4_address_cannot_be_bound_on_all_addresses() {
+        let other = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = (Ipv4Addr::UNSPECIFIED, other.local_addr().unwrap().port()).into();
+        let refused = Listener::bind(address, Reuse::default()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn an_address_to_bind_may_be_in_brackets_and_may_lack_a_host() {
+        for (authority, expected) in [
+            ("10.0.0.1:1", "10.0.0.1:1"),
+            ("[10.0.0.1]:1", "10.0.0.1:1"),
+            ("[::1]:1", "[::1]:1"),
+            ("localhost:1", "127.0.0.1:1"),
+            (":1", "0.0.0.0:1"),
+        ] {
+            assert_eq!(Listener::resolve(authority).unwrap().to_string(), expected);
+        }
+        for invalid in ["10.0.0.1", "10.0.0.1:", "10.0.0.1:65536", "[::1]"] {
+            let refused = Listener::resolve(invalid).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{invalid}");
+        }
+    }
 }
