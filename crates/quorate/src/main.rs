@@ -4,7 +4,9 @@
 //! program (`ctl`, `utl`, `bench`, `console`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` are equivalent
 //! to the flags with these names. Any other first argument that is not a flag is refused. In all other cases the
 //! arguments are the server's command line. Under the name `etcd`, only etcd's subcommands (`gateway`, `grpc-proxy`)
-//! are recognised, and all other arguments are the server's command line.
+//! are recognised, and all other arguments are the server's command line. If the first argument is one of etcd's names
+//! or a path that ends in one, the binary acts as if it were called by that name: the container image's entry point is
+//! this binary, and commands for etcd's image, which has no entry point, begin with a program.
 
 mod manual;
 
@@ -75,8 +77,15 @@ fn open_keyspace(path: &Path) -> Result<quorate_ctl::Ranges, String> {
 /// Chooses the program, by the name of the binary and then by the first argument. Removes the first argument from
 /// `args` if it names a program.
 fn choose(args: &mut Vec<OsString>) -> Program {
-    let called = args.first().map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str);
-    match called {
+    // The value of a flag may end in such a name, as in `--data-dir=/var/lib/etcd`.
+    let is_flag = args.get(1).is_some_and(|word| word.as_encoded_bytes().starts_with(b"-"));
+    if file_name(args.first()) == Some("quorate")
+        && !is_flag
+        && matches!(file_name(args.get(1)), Some("etcd" | "etcdctl" | "etcdutl"))
+    {
+        args.remove(0);
+    }
+    match file_name(args.first()) {
         Some("etcdctl") => return Program::Ctl,
         Some("etcdutl") => return Program::Utl,
         Some("etcd") => return etcd_command(args).unwrap_or(Program::Server),
@@ -104,6 +113,10 @@ fn choose(args: &mut Vec<OsString>) -> Program {
     };
     args.remove(1);
     program
+}
+
+fn file_name(word: Option<&OsString>) -> Option<&str> {
+    word.map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str)
 }
 
 /// Returns the program that the first argument names, if it is a subcommand of etcd's server binary.
@@ -146,5 +159,21 @@ mod tests {
         check("quorate version", Program::Server, "quorate --version");
         check("quorate frobnicate", Program::Unknown, "quorate frobnicate");
         check("etcd help", Program::Server, "etcd help");
+    }
+
+    #[test]
+    fn the_name_of_an_etcd_program_may_be_the_first_argument() {
+        let etcd = "/usr/local/bin/etcd";
+        for (line, program, left) in [
+            (format!("quorate {etcd} --name a"), Program::Server, format!("{etcd} --name a")),
+            (format!("quorate {etcd} gateway"), Program::Gateway, format!("{etcd} gateway")),
+            (format!("quorate {etcd}ctl get a"), Program::Ctl, format!("{etcd}ctl get a")),
+            ("/usr/bin/quorate etcdutl".to_owned(), Program::Utl, "etcdutl".to_owned()),
+        ] {
+            check(&line, program, &left);
+        }
+        let line = "quorate --data-dir=/var/lib/etcd";
+        check(line, Program::Server, line);
+        check("etcdctl etcd", Program::Ctl, "etcdctl etcd");
     }
 }
