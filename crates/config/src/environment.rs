@@ -2,7 +2,9 @@
 //! `_` for `-`.
 //!
 //! A variable applies only if the command line does not set its flag. If both are set, the program exits, because one
-//! of them would otherwise be silently ignored. An empty variable is treated as unset.
+//! of them would otherwise be silently ignored. An empty variable is treated as unset. A container image must not
+//! prevent its users from passing `--data-dir`, so it sets its data directory through a variable of its own, which only
+//! replaces the default.
 //!
 //! # Invariants
 //!
@@ -20,6 +22,9 @@ use super::outcome::{Pending, Stop};
 
 /// A variable set by container images, which must not be mistaken for a flag.
 const VERSION_VARIABLE: &str = "ETCD_VERSION";
+
+/// The default data directory, which the container image sets to a directory in its volume.
+const DEFAULT_DATA_DIR: &str = "QUORATE_DEFAULT_DATA_DIR";
 
 /// Returns the name of a flag's environment variable.
 pub(super) fn environment_name(flag: &str) -> String {
@@ -67,6 +72,11 @@ pub(super) fn read(
             }
         }
         used.insert(name);
+    }
+    if draft.config.data_dir.is_empty()
+        && let Some(folder) = value_of(&environment, DEFAULT_DATA_DIR)
+    {
+        folder.clone_into(&mut draft.config.data_dir);
     }
     review(&environment, &used, &on_command_line, lines)?;
     refusal.map_or(Ok(()), |text| Err(Stop::Refused(text)))

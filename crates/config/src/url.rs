@@ -300,6 +300,8 @@ mod tests {
     fn hosts_ports_and_socket_paths_are_accepted() {
         let url = Url::parse(" HTTP://[::1]:2379 ").unwrap();
         assert_eq!((url.as_str(), url.host(), url.port()), ("http://[::1]:2379", "::1", "2379"));
+        let url = Url::parse("https://[10.0.0.1]:2379").unwrap();
+        assert_eq!((url.as_str(), url.host()), ("https://[10.0.0.1]:2379", "10.0.0.1"));
         let url = Url::parse("https://localhost:1").unwrap();
         assert_eq!((url.scheme(), url.authority()), (Scheme::Https, "localhost:1"));
         let path = |text: &str| Url::parse(text).unwrap().socket_path();

@@ -34,18 +34,34 @@ fn blob(image: &Path, descriptor: &Value) -> Vec<u8> {
     bytes
 }
 
+/// Parses a JSON file of the unpacked image.
+fn json(image: &Path, name: &str) -> Value {
+    serde_json::from_slice(&std::fs::read(image.join(name)).unwrap()).unwrap()
+}
+
+/// Returns the manifest of the unpacked image, and its configuration.
+fn manifest(image: &Path) -> (Value, Value) {
+    let parsed = |bytes: Vec<u8>| -> Value { serde_json::from_slice(&bytes).unwrap() };
+    let manifest = parsed(blob(image, &json(image, "index.json")["manifests"][0]));
+    let config = parsed(blob(image, &manifest["config"]));
+    (manifest, config)
+}
+
+/// Returns the environment variables that the image sets.
+pub(crate) fn environment() -> Vec<(String, String)> {
+    let image = unpack(&file("quorate-", ".oci.tar"));
+    let (_, config) = manifest(image.path());
+    let lines = config["config"]["Env"].as_array().unwrap().iter();
+    let pairs = lines.map(|line| line.as_str().unwrap().split_once('=').unwrap());
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
 #[test]
 fn the_image_is_consistent_and_its_layer_contains_the_root_filesystem() {
     let image = unpack(&file("quorate-", ".oci.tar"));
     let image = image.path();
-    let read = |name: &str| -> Value {
-        serde_json::from_slice(&std::fs::read(image.join(name)).unwrap()).unwrap()
-    };
-    assert_eq!(read("oci-layout")["imageLayoutVersion"], "1.0.0");
-    let index = read("index.json");
-    let manifest = blob(image, &index["manifests"][0]);
-    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
-    let config: Value = serde_json::from_slice(&blob(image, &manifest["config"])).unwrap();
+    assert_eq!(json(image, "oci-layout")["imageLayoutVersion"], "1.0.0");
+    let (manifest, config) = manifest(image);
     let layer = blob(image, &manifest["layers"][0]);
     assert!(layer == std::fs::read(file("quorate-", ".rootfs.tar.gz")).unwrap());
     let mut unpacked = Vec::new();
@@ -58,7 +74,7 @@ fn the_image_is_consistent_and_its_layer_contains_the_root_filesystem() {
     assert!(run["Volumes"]["/var/lib/quorate"].is_object());
 
     // The manifest for `docker load` lists the same files.
-    let list = read("manifest.json");
+    let list = json(image, "manifest.json");
     let path = |descriptor: &Value| {
         format!("blobs/{}", descriptor["digest"].as_str().unwrap().replace(':', "/"))
     };
@@ -120,7 +136,9 @@ async fn a_member_runs_in_the_root_alone(kind: Kind) {
     let ports = Options::new(kind).unguarded().prepare();
     let (client, peer) = (ports.url(), ports.peer_url());
     let mut command = within(root, "/usr/bin/quorate");
-    command.env("ETCD_DATA_DIR", "/var/lib/quorate/default").env("ETCD_LOG_OUTPUTS", "stderr");
+    // `chroot` and `unshare` are found through the `PATH` of this machine.
+    command.envs(environment().into_iter().filter(|(name, _)| name != "PATH"));
+    command.env("ETCD_LOG_OUTPUTS", "stderr");
     command.args([
         format!("--listen-client-urls={client}"),
         format!("--advertise-client-urls={client}"),

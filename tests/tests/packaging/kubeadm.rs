@@ -9,6 +9,8 @@ use std::process::{Child, Command};
 use quorate_tests::pki::{Authority, Leaf};
 use quorate_tests::{Kind, Options, eventually, get};
 
+use crate::container;
+
 /// The arguments that kubeadm 1.34 passes to a first member (`getEtcdCommand`), with their values. `None` means that
 /// the value is a path, a name or a URL. One additional flag refuses client certificates on the peer port, because they
 /// are signed by the same CA.
@@ -125,12 +127,15 @@ async fn a_member_runs_with_the_manifest(kind: Kind) {
             .replace(":2381", &format!(":{}", metrics.port()))
     });
     let words: Vec<String> = substituted.collect();
-    // The image contains this link.
+    // The image contains a program with this name, and sets these variables.
     let program = scratch.join(&words[0]);
     symlink(kind.program(), &program).unwrap();
     let log = scratch.join("member.log");
     let mut command = Command::new(program);
-    command.args(&words[1..]).stderr(std::fs::File::create(&log).unwrap());
+    command
+        .args(&words[1..])
+        .envs(container::environment())
+        .stderr(std::fs::File::create(&log).unwrap());
     let mut member = Running(command.spawn().unwrap());
 
     // The kubelet repeats the startup probe until it succeeds. After that, no probe may fail.

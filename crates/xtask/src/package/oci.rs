@@ -87,7 +87,8 @@ fn config(layer_digest: &str, about: &About<'_>) -> Value {
             "Entrypoint": ["/usr/bin/quorate"],
             "Env": [
                 "PATH=/usr/local/bin:/usr/bin",
-                format!("ETCD_DATA_DIR={HOME}/default"),
+                // Unlike `ETCD_DATA_DIR`, this variable may be set together with the flag `--data-dir`.
+                format!("QUORATE_DEFAULT_DATA_DIR={HOME}/default"),
             ],
             "ExposedPorts": {"2379/tcp": {}, "2380/tcp": {}},
             "Volumes": {volume: {}},
