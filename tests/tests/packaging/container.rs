@@ -1,6 +1,7 @@
 //! Tests of the container: the image matches its digests, and a member runs in the root file system without other
 //! files.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command};
 
@@ -98,6 +99,19 @@ fn the_image_is_consistent_and_its_layer_contains_the_root_filesystem() {
     assert_eq!(words.split(' ').collect::<Vec<_>>(), variables.collect::<Vec<_>>());
     let health = recipe.lines().find(|line| line.trim().starts_with("CMD ")).unwrap();
     assert_eq!(health.trim(), r#"CMD ["/usr/bin/quorate", "ctl", "endpoint", "health"]"#);
+}
+
+#[test]
+fn programs_with_the_names_of_etcd_can_be_copied_out_of_the_image() {
+    let unpacked = unpack(&file("quorate-", ".rootfs.tar.gz"));
+    let inode = |path: &str| {
+        let found = std::fs::symlink_metadata(unpacked.path().join(path)).unwrap();
+        assert!(found.is_file(), "{path}: {found:?}");
+        found.ino()
+    };
+    for name in ["etcd", "etcdctl", "etcdutl"] {
+        assert_eq!(inode(&format!("usr/local/bin/{name}")), inode("usr/bin/quorate"), "{name}");
+    }
 }
 
 /// Returns a command that runs a program with `root` as its root directory.

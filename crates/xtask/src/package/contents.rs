@@ -147,10 +147,10 @@ pub(super) fn package_of_names(program: &Program<'_>) -> Result<Package, String>
 pub(super) fn root_of_container(program: &Program<'_>) -> Result<(Tree, Option<String>), String> {
     let mut files = Tree::default();
     files.file("usr/bin/quorate", 0o755, program.bytes);
-    // Links for container manifests that run etcd by name. They replace nothing, because the image contains no other
-    // etcd.
+    // Names for container manifests that run etcd by name. They replace nothing, because the image contains no other
+    // etcd. They are not symbolic links, because `docker cp` copies a symbolic link without the program.
     for name in NAMES {
-        files.link(&format!("usr/local/bin/{name}"), "../../bin/quorate");
+        files.same_file(&format!("usr/local/bin/{name}"), "usr/bin/quorate");
     }
     files.file("usr/share/doc/quorate/copyright", 0o644, read("packaging/debian/copyright")?);
     files.file("usr/share/doc/quorate/LICENSE", 0o644, read("LICENSE")?);

@@ -28,6 +28,8 @@ enum What {
     Folder,
     File(Vec<u8>),
     Link(String),
+    /// The path of the file that has another name here.
+    SameFile(String),
 }
 
 impl Tree {
@@ -39,6 +41,13 @@ impl Tree {
     /// Adds a symbolic link.
     pub(super) fn link(&mut self, path: &str, to: &str) {
         self.put(path, 0o777, 0, What::Link(to.to_owned()));
+    }
+
+    /// Adds another name of a file of the tree (a hard link).
+    pub(super) fn same_file(&mut self, path: &str, other: &str) {
+        assert!(other < path, "a file precedes its other names in the archive");
+        let mode = self.entries.get(other).map_or(0, |entry| entry.mode);
+        self.put(path, mode, 0, What::SameFile(other.to_owned()));
     }
 
     /// Adds a directory with an owner.
@@ -60,6 +69,7 @@ impl Tree {
         let sizes = self.entries.values().map(|entry| match &entry.what {
             What::File(bytes) => bytes.len().div_ceil(1024),
             What::Folder | What::Link(_) => 1,
+            What::SameFile(_) => 0,
         });
         sizes.sum()
     }
@@ -86,6 +96,7 @@ fn append(archive: &mut Vec<u8>, name: &str, entry: &Entry, time: u64) -> Result
         What::Folder => (b'5', &[][..], ""),
         What::File(bytes) => (b'0', bytes.as_slice(), ""),
         What::Link(target) => (b'2', &[][..], target.as_str()),
+        What::SameFile(other) => (b'1', &[][..], other.as_str()),
     };
     if name.len() > NAME_MAX || target.len() > NAME_MAX {
         return Err(format!("{name}: the name is too long for an archive"));
