@@ -272,6 +272,12 @@ async fn a_restarted_member_without_a_quorum_answers_probes_and_scrapers(kind: K
     let flag = format!("--listen-metrics-urls=http://127.0.0.1:{}", metrics.port());
     let options = ClusterOptions::new(kind, 3).member(0, |options| options.flag(flag));
     let mut cluster = options.start().await;
+    let version = if cluster.server(0).is_3_7() { "3.7" } else { "3.5" };
+    let version = format!("\netcd_cluster_version{{cluster_version=\"{version}\"}} 1\n");
+    eventually("the cluster has a version", async || {
+        get(metrics.port(), "/metrics").text().contains(&version).then_some(())
+    })
+    .await;
     for member in [1, 2, 0] {
         cluster.stop(member).await;
     }
@@ -287,10 +293,9 @@ async fn a_restarted_member_without_a_quorum_answers_probes_and_scrapers(kind: K
     assert_eq!(get(metrics.port(), "/readyz/data_corruption").status, 200);
     let text = get(metrics.port(), "/metrics").text();
     assert!(text.contains("\netcd_server_has_leader 0\n"), "{text}");
-    let version = if cluster.server(0).is_3_7() { "3.7" } else { "3.5" };
-    let version = format!("\netcd_cluster_version{{cluster_version=\"{version}\"}} 1\n");
-    assert!(text.contains(&version), "{text}");
+    // Without a quorum, etcd may not know that the entry with the version is committed.
     if kind == Kind::Quorate {
+        assert!(text.contains(&version), "{text}");
         assert!(!text.contains("\netcd_server_proposals_applied_total 0\n"), "{text}");
     }
 }
