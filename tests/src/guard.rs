@@ -42,6 +42,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("floods::watchers_", OWN_HEADS),
     ("gateway::", OWN_HEADS),
     ("grpc_edge::", OWN_HEADS),
+    ("grpc_frames::", OWN_HEADS),
     ("lock_election::locks_use_the_permissions_of_the_caller", OWN_USERS),
     ("lost_log::a_forged_heartbeat_does_not_prevent_elections", OWN_PEER),
     ("membership::a_learner_refuses_most_requests", "learners do not accept logins"),
@@ -57,6 +58,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ),
     ("takeover::a_taken_over_directory_keeps_its_authentication", OWN_USERS),
     ("takeover::users_that_are_only_in_the_log_are_taken_over", OWN_USERS),
+    ("tool_endpoints::silent_endpoints_", OWN_USERS),
     ("tool_top::a_user_sees_only_permitted_keys", OWN_USERS),
 ];
 

@@ -32,14 +32,13 @@ async fn silent_endpoints_do_not_delay_commands_until_their_timeout(kind: Kind, 
         ctl = ctl.after(&listener.local_addr().unwrap().to_string());
     }
     every_command_succeeds(&ctl);
-    for line in ["--dial-timeout=5s put k 1", "--command-timeout=2s put k 1"] {
-        let ended = ctl.run(&line.split(' ').collect::<Vec<_>>());
-        assert_eq!(ended.code, Some(0), "{line}: {ended:?}");
-    }
+    // With equal timeouts, a silent endpoint that is waited for would use up all the time of the command.
+    let patient = ["--dial-timeout=20s", "--command-timeout=20s"];
+    drop(ctl.run(&[&patient[..], &["put", "k", "1"]].concat()).success());
     for line in ["user add root:pw", "role add root", "user grant-role root root", "auth enable"] {
         drop(ctl.run(&line.split(' ').collect::<Vec<_>>()).success());
     }
-    drop(ctl.run(&["--user=root:pw", "get", "k"]).success());
+    drop(ctl.run(&[&patient[..], &["--user=root:pw", "get", "k"]].concat()).success());
 }
 
 #[track_caller]
