@@ -180,6 +180,14 @@ impl Proxy {
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(self.log_path()).unwrap_or_default()).into_owned()
     }
+
+    /// Waits until the log contains a text.
+    pub async fn wait_for_log(&self, text: &str) {
+        eventually(&format!("the log contains {text:?}"), async || {
+            self.log().contains(text).then_some(())
+        })
+        .await;
+    }
 }
 
 impl Drop for Proxy {

@@ -16,7 +16,7 @@ use crate::ports::Port;
 use crate::proxy::Proxy;
 use crate::signal::{pause_process, resume_process, send_signal};
 use crate::tunnel::Visitor;
-use crate::{Client, DEADLINE, Kind, Response, http};
+use crate::{Client, DEADLINE, Kind, Response, eventually, http};
 
 const READY: &str = "ready to serve client requests";
 const PAUSE: Duration = Duration::from_millis(5);
@@ -573,6 +573,15 @@ impl Server {
     pub fn log(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits until the log of the last launch contains a text. A server writes log lines on a thread of its own, so a
+    /// line may be written after the response that it belongs to.
+    pub async fn wait_for_log(&self, text: &str) {
+        eventually(&format!("the log contains {text:?}"), async || {
+            self.log_of_this_run().contains(text).then_some(())
+        })
+        .await;
     }
 
     /// Returns the log since the last launch.

@@ -131,8 +131,10 @@ async fn connections_beyond_the_limit_on_large_windows_get_small_windows(kind: K
     // The total of 1 GiB allows 256 windows of 4 MiB.
     assert_eq!((large, small), (256, 44), "{windows:?}");
     assert!(metric(&server, series) <= 256.0);
+    let line = "the limit on large receive windows is reached";
+    server.wait_for_log(line).await;
     let log = server.log();
-    assert_eq!(log.matches("the limit on large receive windows is reached").count(), 1, "{log}");
+    assert_eq!(log.matches(line).count(), 1, "{log}");
     // A request that is larger than its connection's window arrives in several parts.
     let last = held.last_mut().unwrap();
     let id = last.open(&call_head("/etcdserverpb.KV/Put"));

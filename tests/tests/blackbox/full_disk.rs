@@ -60,9 +60,8 @@ async fn a_leader_with_a_full_disk_transfers_leadership(kind: Kind) {
     for number in 0..700 {
         write(&cluster, number).await;
     }
-    let log = cluster.server(1).log();
-    assert!(log.contains("no disk space for the backend file"), "{log}");
-    assert!(log.contains("transferring leadership to member"), "{log}");
+    cluster.server(1).wait_for_log("no disk space for the backend file").await;
+    cluster.server(1).wait_for_log("transferring leadership to member").await;
     let running = cluster.running();
     let other = cluster.leader_among(&running).await;
     assert_ne!(other, 1, "a member with a full disk does not lead");
@@ -102,8 +101,7 @@ async fn writes_are_refused_while_the_disks_of_all_members_are_full(kind: Kind) 
         panic!("exactly one member must raise the alarm: {raised:?}")
     };
     let teller = cluster.by_id(alarm.member_id).unwrap();
-    let log = cluster.server(teller).log();
-    assert!(log.contains("no other member can lead"), "{log}");
+    cluster.server(teller).wait_for_log("no other member can lead").await;
     disks.iter().for_each(|disk| disk.resize(1_000));
     eventually("the alarm is cleared", async || alarms(&cluster, 0).await.is_empty().then_some(()))
         .await;
@@ -157,6 +155,5 @@ async fn a_snapshot_updates_a_member_whose_changes_wait_for_space(kind: Kind) {
     eventually("no more changes wait for disk space", async || (pending() < 1e6).then_some(()))
         .await;
     cluster.check_same_content().await;
-    let log = cluster.server(1).log();
-    assert!(log.contains("applied snapshot"), "{log}");
+    cluster.server(1).wait_for_log("applied snapshot").await;
 }

@@ -211,7 +211,7 @@ async fn endpoints_auto_sync_follows_the_member_list(kind: Kind) {
     })
     .await;
     assert_eq!(who_answers(&other).await.len(), 1);
-    assert!(following.log().contains("endpoints have changed"));
+    following.wait_for_log("endpoints have changed").await;
     assert!(!other.log().contains("endpoints have changed"));
     cluster.kill(0);
     let client = following.client();

@@ -221,7 +221,7 @@ async fn the_log_level_changes_while_the_member_runs(kind: Kind) {
             if debugs() > 0 { Ok(()) } else { Err("none") }
         })
         .await;
-        assert!(server.log_of_this_run().contains("\"changed the log level\",\"level\":\"debug\""));
+        server.wait_for_log("\"changed the log level\",\"level\":\"debug\"").await;
         let answer = put(None, "{\"Level\":\"loud\"}");
         assert_eq!(
             (answer.status, &*answer.text()),

@@ -316,7 +316,7 @@ async fn profiles_are_served_only_with_the_flag(kind: Kind) {
         .flag(format!("--listen-metrics-urls=http://127.0.0.1:{other}"))
         .start()
         .await;
-    assert!(server.log().contains("pprof is enabled"), "{}", server.log());
+    server.wait_for_log("pprof is enabled").await;
     assert_eq!(get(other, "/debug/pprof/").status, 404);
     let index = server.get("/debug/pprof/");
     assert_eq!(index.header("content-type"), Some("text/html; charset=utf-8"));

@@ -188,7 +188,7 @@ async fn a_full_store_disarms_its_alarm_if_a_flag_permits_it(kind: Kind) {
     client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
     eventually("writes are accepted again", async || client.put(put("k", "v")).await.ok()).await;
     assert!(alarms(&client).await.is_empty());
-    assert!(server.log().contains("disarmed the NOSPACE alarm of this member"));
+    server.wait_for_log("disarmed the NOSPACE alarm of this member").await;
     eventually("the warning is withdrawn", async || {
         (server.metric("quorate_quota_warning") == Some(0.0)).then_some(())
     })

@@ -305,7 +305,7 @@ async fn the_state_is_sent_only_to_peers_with_a_member_certificate(ours: Kind) {
     assert_eq!(fields(&lines[0]), ("OK".to_owned(), "m1".to_owned(), member.clone()));
     assert_eq!(fields(&lines[1]), ("UNAUTHENTICATED".to_owned(), "app".to_owned(), member));
     assert!(lines[1]["remote"].as_str().unwrap().starts_with("127.0.0.1:"), "{}", lines[1]);
-    assert!(cluster.server(0).log().contains("refused to provide this member's state"));
+    cluster.server(0).wait_for_log("refused to provide this member's state").await;
 }
 
 async fn the_state_is_sent_only_to_peers_with_an_allowed_name(ours: Kind) {
@@ -335,7 +335,7 @@ async fn the_state_is_not_sent_without_peer_certificates(ours: Kind) {
     assert_eq!(answer.status, 401);
     // Without peer certificates, the member logs a warning that `--rebuild-corrupt-member` has no effect.
     let warning = "--rebuild-corrupt-member has no effect";
-    assert!(cluster.server(0).log().contains(warning));
+    cluster.server(0).wait_for_log(warning).await;
 }
 
 const SHARED: &str = "a CA that signs client certificates is also trusted for peers";
@@ -343,7 +343,7 @@ const SHARED: &str = "a CA that signs client certificates is also trusted for pe
 async fn a_ca_shared_by_clients_and_peers_causes_a_warning(ours: Kind) {
     let (files, others) = (Files::new(), Files::new());
     let shared = files.peers(files.closed(ours)).start().await;
-    assert!(shared.log().contains(SHARED));
+    shared.wait_for_log(SHARED).await;
     let apart = others.peers(files.closed(ours)).start().await;
     assert!(!apart.log().contains(SHARED));
     let open = files.peers(files.server(ours)).start().await;

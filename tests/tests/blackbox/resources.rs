@@ -156,7 +156,7 @@ async fn the_soft_limit_on_file_descriptors_is_raised_to_the_hard_limit(kind: Ki
 
 async fn a_member_with_few_file_descriptors_serves_and_logs_a_warning(kind: Kind) {
     let server = limited(kind, "ulimit -n 200").start().await;
-    assert!(server.log().contains("the file descriptor limit is low"), "{}", server.log());
+    server.wait_for_log("the file descriptor limit is low").await;
     // Connections beyond the limit wait, and are served when other connections close.
     let mut held: Vec<TcpStream> =
         (0..200).map(|_| TcpStream::connect(("127.0.0.1", server.port())).unwrap()).collect();

@@ -145,12 +145,16 @@ async fn a_broken_file_leaves_the_previous_contents_in_force_and_is_logged_once(
         std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
         (0..3).for_each(|_| check());
         let logged = || times_logged(&server, "TLS files are invalid", "error", &path);
+        eventually("the invalid file is logged", async || (logged() > 0).then_some(())).await;
         assert_eq!(logged(), 1, "{name}: {}", server.log());
         replace(&path, &whole);
         check();
         assert_eq!(logged(), 1, "{name}");
         repaired += 1;
-        assert_eq!(server.log().matches("are valid again").count(), repaired, "{name}");
+        let valid_again = || server.log().matches("are valid again").count();
+        eventually("the repair is logged", async || (valid_again() >= repaired).then_some(()))
+            .await;
+        assert_eq!(valid_again(), repaired, "{name}");
     }
     let log = server.log();
     assert!(!log.contains("PRIVATE KEY") && !log.contains("rejected connection"), "{log}");

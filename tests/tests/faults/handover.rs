@@ -133,7 +133,7 @@ async fn puts_through_followers_succeed_while_a_leader_with_a_stalled_disk_hands
         cluster.leader_among(&others).await;
         writers.progress().await;
         writers.finish().await.assert_prompt();
-        assert!(cluster.server(leader).log().contains(HANDS_OVER));
+        cluster.server(leader).wait_for_log(HANDS_OVER).await;
         shims[leader].hold(Held::Nothing);
         speed_up(&shims);
         cluster.links().heal();
