@@ -29,6 +29,7 @@
 //! * A member can start from its disk after a crash at any of these steps, with everything that it acknowledged
 //!   ([`start`]). Member attributes that old versions failed to store are restored ([`old_members`]). [`bootstrap`]
 //!   decides whether and how the member starts.
+//! * A learner becomes a voter only after it has caught up with the leader ([`promotion`]).
 //! * [`incoming`] checks messages from other members. A snapshot's message reaches consensus only after its image is
 //!   stored.
 //!
@@ -53,6 +54,7 @@ mod lease_task;
 mod log;
 pub mod old_members;
 mod pending;
+pub mod promotion;
 pub mod request;
 mod snapshot;
 pub mod start;

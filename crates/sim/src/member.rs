@@ -470,8 +470,8 @@ impl Process {
 
     fn run_consensus(&mut self) -> Result<(), Fatal> {
         let led = self.consensus.leadership().leads();
-        self.take_deferred_ticks()?;
         self.consensus.note_time(self.clock_now().millis);
+        self.take_deferred_ticks()?;
         for input in std::mem::take(&mut self.inputs) {
             match input {
                 Input::Event(event) => {

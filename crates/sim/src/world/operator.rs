@@ -17,6 +17,7 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_api::membershippb::{ClusterVersionSetRequest, DowngradeInfoSetRequest};
 use quorate_core::bootstrap::Refusal;
+use quorate_core::promotion::check_has_caught_up;
 use quorate_node::LogFault;
 use quorate_raft::{ConfChange, ConfChangeKind, Role};
 use quorate_state::members::{ChangeContext, Member as Row, member_id};
@@ -332,13 +333,8 @@ impl World {
         if !self.faults_ended() && self.one_in(2) {
             return false;
         }
-        let leader = self.hosts.iter().filter_map(|host| host.process.as_ref());
-        let mut leader = leader.filter(|process| process.leadership().role == Role::Leader);
-        let is_ready = leader.any(|process| {
-            let status = process.status();
-            let index_of = |id| status.progress.get(&id).map_or(0, |one| one.match_index.get());
-            index_of(id) * 10 >= index_of(process.id) * 9 && index_of(id) > 0
-        });
+        let mut processes = self.hosts.iter().filter_map(|host| host.process.as_ref());
+        let is_ready = processes.any(|process| check_has_caught_up(&process.status(), id).is_ok());
         if is_ready {
             let context = ChangeContext::promotion_json(MemberId(id));
             self.change(ConfChangeKind::AddNode, id, context, "a member is promoted");

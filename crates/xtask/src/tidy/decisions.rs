@@ -24,6 +24,8 @@ pub(super) const DECISIONS: &[(&str, &str)] = &[
     ("Snapshot", "crates/core/src/incoming.rs"),
     ("Depot", "crates/core/src/incoming.rs"),
     ("Arriving", "crates/core/src/incoming.rs"),
+    // Membership changes.
+    ("check_has_caught_up", "crates/core/src/promotion.rs"),
     // Leadership, leases and requests.
     ("LeadershipState", "crates/core/src/leadership.rs"),
     ("LeaseTask", "crates/core/src/lease_task.rs"),

@@ -7,16 +7,17 @@
 //! # Not here
 //!
 //! The rules of the first check, and its repetition for changes that had to wait for another change
-//! (`node::reconfiguration`), the checks when a change is applied (`state::members`), consensus (`raft`), and the
-//! services (`edge::services::cluster`, `peer_port`).
+//! (`node::reconfiguration`), whether a learner has caught up (`core::promotion`), the checks when a change is applied
+//! (`state::members`), consensus (`raft`), and the services (`edge::services::cluster`, `peer_port`).
 
 mod forwarding;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use quorate_core::promotion::{PromotionRefusal, check_has_caught_up};
 use quorate_node::reconfiguration::{self, Danger, Link, Voter};
-use quorate_raft::{ConfChange, ConfChangeKind, LogIndex, Role};
+use quorate_raft::{ConfChange, ConfChangeKind};
 use quorate_state::members::{ChangeContext, Member, MembershipRefusal, member_id};
 use quorate_state::units::MemberId;
 
@@ -136,19 +137,20 @@ impl Membership {
     ) -> Result<Vec<Member>, RequestError> {
         self.reader.wait_applied().await?;
         let status = self.administrator.raft_status().await?;
-        if status.soft_state.role != Role::Leader {
-            return Err(RequestError::NotLeader);
-        }
-        let match_of = |id| status.progress.get(&id).map(|progress| progress.match_index);
-        let learner = match_of(id).ok_or(RequestError::Membership(MembershipRefusal::NotFound))?;
-        let leader = match_of(status.id).unwrap_or_default();
-        if !is_in_sync(learner, leader) {
-            log::error!(
-                "rejecting promote learner: learner is not ready",
-                "learner-match-index" = learner.get(),
-                "leader-match-index" = leader.get()
-            );
-            return Err(RequestError::LearnerNotReady);
+        match check_has_caught_up(&status, id) {
+            Ok(()) => {}
+            Err(PromotionRefusal::NotLeader) => return Err(RequestError::NotLeader),
+            Err(PromotionRefusal::UnknownMember) => {
+                return Err(RequestError::Membership(MembershipRefusal::NotFound));
+            }
+            Err(PromotionRefusal::NotReady { learner, leader }) => {
+                log::error!(
+                    "rejecting promote learner: learner is not ready",
+                    "learner-match-index" = learner.get(),
+                    "leader-match-index" = leader.get()
+                );
+                return Err(RequestError::LearnerNotReady);
+            }
         }
         if self.info.limits().checks_reconfigurations {
             reconfiguration::check_promotion(&self.voters())
@@ -230,11 +232,6 @@ fn updated(id: MemberId, peer_urls: Vec<String>, current: Option<&Member>) -> Me
     Member { is_learner, ..Member::new(id, peer_urls) }
 }
 
-/// Returns whether the match index of a learner is at least nine tenths of the leader's.
-fn is_in_sync(learner: LogIndex, leader: LogIndex) -> bool {
-    u128::from(learner.get()) * 10 >= u128::from(leader.get()) * 9
-}
-
 /// Returns the text of an error as it is sent to other members.
 pub fn peer_text(failure: &RequestError) -> String {
     match failure {
@@ -277,13 +274,5 @@ mod tests {
         for current in [Some(&voter), None] {
             assert!(!context(current).contains("isLearner"), "{}", context(current));
         }
-    }
-
-    #[test]
-    fn a_learner_is_in_sync_at_nine_tenths_of_the_leaders_log() {
-        let is_in_sync = |learner, leader| is_in_sync(LogIndex(learner), LogIndex(leader));
-        assert!(is_in_sync(90, 100) && is_in_sync(9, 10) && is_in_sync(0, 0));
-        assert!(!is_in_sync(89, 100) && !is_in_sync(0, 1));
-        assert!(is_in_sync(u64::MAX, u64::MAX) && !is_in_sync(u64::MAX / 2, u64::MAX));
     }
 }
