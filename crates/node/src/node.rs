@@ -599,11 +599,19 @@ impl Node {
 
     fn handle_persisted(&mut self, token: u64) {
         while let Some(write) = self.persistence.finish_write(token) {
+            self.begin_applications();
             if let Some(snapshot) = write.snapshot {
                 self.begin_log_at(snapshot);
             }
             self.raft.storage_mut().append(write.entries);
             self.deliver(write.responses);
+        }
+    }
+
+    /// Requests the application of committed entries that wait for no write.
+    fn begin_applications(&mut self) {
+        while let Some(applying) = self.persistence.next_application() {
+            self.effects.push_back(Effect::Apply(applying));
         }
     }
 
@@ -722,9 +730,9 @@ impl Node {
                 Err(responses) => self.deliver(responses),
             },
             LOCAL_APPLY => {
-                if let Some(applying) = self.persistence.order_application(message) {
-                    self.effects.push_back(Effect::Apply(applying));
-                }
+                let write = self.persistence.order_application(message);
+                self.effects.extend(write.map(Effect::Persist));
+                self.begin_applications();
             }
             _ if message.kind == MessageKind::Snapshot => {
                 self.effects.push_back(Effect::SendSnapshot(message));

@@ -6,10 +6,14 @@
 //!
 //! A new commit index alone does not cause a write. Losing it is harmless, because the member receives it again, and
 //! etcd does not sync it either. The new commit index is kept here and added to the next necessary write.
+//!
+//! The commit index of a membership change is an exception. It is durable before the change is applied. Otherwise a
+//! member could forget a change that it has acknowledged: the last voter of two would wait, after a crash, for the vote
+//! of the member that was removed.
 
 use std::collections::VecDeque;
 
-use quorate_raft::{Entry, HardState, LogIndex, Message, Snapshot, encoded_bytes};
+use quorate_raft::{Entry, EntryKind, HardState, LogIndex, Message, Snapshot, encoded_bytes};
 
 use crate::effect::{Applying, Persist};
 use crate::limits::WRITES_MAX;
@@ -21,6 +25,8 @@ pub(crate) struct Persistence {
     /// The size in bytes of the entries in `writes`.
     writing_bytes: u64,
     applications: VecDeque<Application>,
+    /// Applications that wait for writes, in log order.
+    held_applications: VecDeque<HeldApplication>,
     last_token: u64,
     /// A hard state that differs from the written hard state only in its commit index.
     unwritten: Option<HardState>,
@@ -45,6 +51,13 @@ pub(crate) struct Write {
 struct Application {
     last_index: LogIndex,
     responses: Vec<Message>,
+}
+
+/// An application that begins once all writes up to a token are durable.
+#[derive(Debug)]
+struct HeldApplication {
+    after: u64,
+    order: Message,
 }
 
 impl Persistence {
@@ -81,6 +94,20 @@ impl Persistence {
                 "entries written with a snapshot follow it: otherwise the log would have a gap after the snapshot"
             );
         }
+        Ok(self.begin_write(snapshot, order.entries, order.responses))
+    }
+
+    /// Returns a write of the newest commit index, unless a write already contains it.
+    fn write_commit_index(&mut self) -> Option<Persist> {
+        self.unwritten.map(|_| self.begin_write(None, Vec::new(), Vec::new()))
+    }
+
+    fn begin_write(
+        &mut self,
+        snapshot: Option<Snapshot>,
+        entries: Vec<Entry>,
+        responses: Vec<Message>,
+    ) -> Persist {
         self.last_token += 1;
         let hard_state = self.unwritten.take();
         if let Some(hard_state) = hard_state {
@@ -90,15 +117,15 @@ impl Persistence {
             );
             self.written = hard_state;
         }
-        self.writing_bytes += encoded_bytes(&order.entries);
+        self.writing_bytes += encoded_bytes(&entries);
         self.writes.push_back(Write {
             token: self.last_token,
             ordered_at: self.now,
             snapshot: snapshot.clone(),
-            entries: order.entries.clone(),
-            responses: order.responses,
+            entries: entries.clone(),
+            responses,
         });
-        Ok(Persist { token: self.last_token, snapshot, entries: order.entries, hard_state })
+        Persist { token: self.last_token, snapshot, entries, hard_state }
     }
 
     /// Holds messages until all pending writes are durable. Returns the messages if no write is
@@ -123,11 +150,9 @@ impl Persistence {
         self.writes.front().map_or(0, |oldest| self.now - oldest.ordered_at)
     }
 
-    /// Returns the index of the last entry in the oldest pending write, or 0 if that write has no
-    /// entries.
-    pub(crate) fn oldest_write_end(&self) -> LogIndex {
-        let last = self.writes.front().and_then(|oldest| oldest.entries.last());
-        last.map_or(LogIndex::ZERO, |last| last.index)
+    /// Returns the index of the last entry in the oldest pending write that has entries.
+    pub(crate) fn oldest_write_end(&self) -> Option<LogIndex> {
+        self.writes.iter().find_map(|write| write.entries.last()).map(|last| last.index)
     }
 
     /// Returns whether the number of pending writes has reached its limit.
@@ -155,7 +180,23 @@ impl Persistence {
         self.writing_bytes
     }
 
-    pub(crate) fn order_application(&mut self, order: Message) -> Option<Applying> {
+    /// Queues an application. If the entries contain a membership change, the application waits until the commit index is
+    /// durable. Returns the write that it waits for, unless that write has already begun.
+    pub(crate) fn order_application(&mut self, order: Message) -> Option<Persist> {
+        if order.entries.is_empty() {
+            return None;
+        }
+        let changes_members = order.entries.iter().any(|entry| entry.kind != EntryKind::Normal);
+        let write = if changes_members { self.write_commit_index() } else { None };
+        let after = self.writes.back().filter(|_| changes_members).map_or(0, |last| last.token);
+        self.held_applications.push_back(HeldApplication { after, order });
+        write
+    }
+
+    /// Returns the next application if it waits for no write.
+    pub(crate) fn next_application(&mut self) -> Option<Applying> {
+        let oldest = self.writes.front().map_or(u64::MAX, |oldest| oldest.token);
+        let order = self.held_applications.pop_front_if(|held| held.after < oldest)?.order;
         let last_index = order.entries.last()?.index;
         assert!(
             self.applications.back().is_none_or(|before| before.last_index < last_index),
@@ -230,6 +271,41 @@ mod tests {
         assert_eq!(persistence.write_age(), 1);
         persistence.finish_write(second.token).unwrap();
         assert_eq!(persistence.write_age(), 0);
+    }
+
+    fn application(index: u64, kind: EntryKind) -> Message {
+        let entry = Entry { index: LogIndex(index), kind, ..Entry::default() };
+        Message { entries: vec![entry], ..Message::default() }
+    }
+
+    #[test]
+    fn a_membership_change_is_applied_only_after_its_commit_index_is_durable() {
+        let next = |persistence: &mut Persistence| {
+            persistence.next_application().map(|applying| applying.entries[0].index.get())
+        };
+        let mut persistence = Persistence::new(state(1, 3));
+        assert!(persistence.order_write(order(0, 1, 4)).is_err());
+        let write = persistence.order_application(application(4, EntryKind::ConfChange)).unwrap();
+        assert_eq!((write.hard_state, write.entries.len()), (Some(state(1, 4)), 0));
+        // Later applications keep their order.
+        assert!(persistence.order_application(application(5, EntryKind::Normal)).is_none());
+        assert_eq!(next(&mut persistence), None);
+        assert!(persistence.finish_write(write.token).is_some());
+        assert_eq!(next(&mut persistence), Some(4));
+        assert_eq!(next(&mut persistence), Some(5));
+        // The index is durable already, so no write is necessary.
+        assert!(persistence.order_application(application(6, EntryKind::ConfChange)).is_none());
+        assert_eq!(next(&mut persistence), Some(6));
+        // A pending write contains the index.
+        let pending = persistence.order_write(order(8, 1, 7)).unwrap();
+        assert!(persistence.order_application(application(7, EntryKind::ConfChange)).is_none());
+        assert_eq!(next(&mut persistence), None);
+        assert!(persistence.finish_write(pending.token).is_some());
+        assert_eq!(next(&mut persistence), Some(7));
+        // Other entries do not wait for writes.
+        assert!(persistence.order_write(order(9, 1, 8)).is_ok());
+        assert!(persistence.order_application(application(8, EntryKind::Normal)).is_none());
+        assert_eq!(next(&mut persistence), Some(8));
     }
 
     #[test]

@@ -51,8 +51,9 @@ impl Node {
             self.heir = None;
         } else if self.raft.transferee() == NONE {
             if self.heir.is_none() {
-                self.heir =
-                    successor_with_disk(&self.raft.status(), self.persistence.oldest_write_end());
+                // Without an entry that only the others have written, nothing shows that their disks work.
+                let stuck = self.persistence.oldest_write_end();
+                self.heir = stuck.and_then(|stuck| successor_with_disk(&self.raft.status(), stuck));
                 let note = |heir| {
                     let text = format!(
                         "transferring leadership to member {heir:x}, because this member cannot write its write-ahead log"

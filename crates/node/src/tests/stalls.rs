@@ -1,6 +1,6 @@
 //! Tests of stalled disks, and of leaders that may have been deposed.
 
-use quorate_raft::{Message, MessageKind, NONE, Role, Term};
+use quorate_raft::{ConfChange, ConfChangeKind, Message, MessageKind, NONE, Role, Term};
 
 use super::{Member, config, exchange_messages, three};
 use crate::{Config, Event};
@@ -13,6 +13,18 @@ fn stall(member: &mut Member) {
     }
 }
 
+/// Delivers the leader's messages to the other members, and their answers to the leader.
+fn answer(members: &mut [Member], sent: Vec<Message>) {
+    for message in sent {
+        let to = usize::try_from(message.to).unwrap() - 1;
+        members[to].handle(Event::Received(vec![message]));
+        members[to].finish_writes();
+        for answer in std::mem::take(&mut members[to].sent) {
+            members[0].handle(Event::Received(vec![answer]));
+        }
+    }
+}
+
 /// Advances the leader, whose disk is stalled, until an election timeout has passed. The other members answer but do
 /// not receive the leader's last messages. Returns the kinds of those messages.
 fn stall_leader(members: &mut [Member]) -> Vec<MessageKind> {
@@ -22,14 +34,7 @@ fn stall_leader(members: &mut [Member]) -> Vec<MessageKind> {
         if tick == 10 {
             return sent.iter().map(|message| message.kind).collect();
         }
-        for message in sent {
-            let to = usize::try_from(message.to).unwrap() - 1;
-            members[to].handle(Event::Received(vec![message]));
-            members[to].finish_writes();
-            for answer in std::mem::take(&mut members[to].sent) {
-                members[0].handle(Event::Received(vec![answer]));
-            }
-        }
+        answer(members, sent);
     }
     Vec::new()
 }
@@ -55,6 +60,31 @@ fn a_leader_with_a_stalled_disk_transfers_leadership_and_sends_no_heartbeats() {
     }
     let notes = members[0].node.take_notes();
     assert!(notes.iter().any(|note| note.text.contains("longer than an election timeout")));
+}
+
+#[test]
+fn a_leader_that_cannot_write_a_commit_index_does_not_transfer_leadership() {
+    let mut members = three();
+    for _ in 0..3 {
+        members[0].handle(Event::Tick);
+        exchange_messages(&mut members);
+    }
+    let change =
+        ConfChange { kind: ConfChangeKind::AddLearnerNode, node_id: 4, ..ConfChange::default() };
+    members[0].handle(Event::ProposeConfChange { request_id: 1, change });
+    members[0].finish_writes();
+    let sent = std::mem::take(&mut members[0].sent);
+    answer(&mut members, sent);
+    assert_eq!(members[0].unfinished_writes.len(), 1, "the commit index of the change");
+    let last = stall_leader(&mut members);
+    assert!(!last.is_empty());
+    assert!(last.iter().all(|kind| *kind == MessageKind::Heartbeat), "{last:?}");
+    // A write that only the other members have completed shows that their disks work.
+    members[0].propose(2, "stuck");
+    let sent = std::mem::take(&mut members[0].sent);
+    answer(&mut members, sent);
+    members[0].handle(Event::Tick);
+    assert!(members[0].sent.iter().any(|message| message.kind == MessageKind::TimeoutNow));
 }
 
 #[test]
