@@ -5,6 +5,8 @@
 //!
 //! * If the backend file is older than the newest valid snapshot, the received image of that snapshot is installed
 //!   first.
+//! * An image is installed only after the mark of its snapshot is durable. Otherwise, the log could end before the backend
+//!   file's applied index after a power cut.
 //! * Nothing is written to the backend file before the names in its directory are durable. Otherwise, a power cut could
 //!   undo the installation of an image that already contains later entries.
 //! * A member whose log ends before the applied index of its backend file does not start, because durable entries have
@@ -164,6 +166,8 @@ pub fn recover(
     let consistent_index = backend.read().consistent_index()?.0;
     let replaced = (consistent_index < mark.index).then_some(consistent_index);
     if replaced.is_some() {
+        // The mark may be in the system's memory only. After a power cut, the log would end before the image.
+        wal::sync_records(&**disk, dirs.wal())?;
         drop(backend);
         image::install_at_start(disk, &dir, LogIndex(mark.index))?;
         backend = open()?;

@@ -50,7 +50,7 @@ use bytes::Bytes;
 
 pub use self::contents::{Contents, Repair, read, snapshot_marks};
 pub use self::error::WalError;
-pub use self::open::{exists, remove_unused};
+pub use self::open::{exists, remove_unused, sync_records};
 pub use self::record::{Entry, EntryRef, HardState, SnapshotMark};
 pub(crate) use self::segment::parse_hex;
 pub use self::segment::{Listing, SegmentName, list};

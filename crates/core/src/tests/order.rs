@@ -18,7 +18,9 @@ use quorate_state::apply::{EntryMeta, Request, State};
 use quorate_state::backend::{Backend, Batch};
 use quorate_state::members::Member as Row;
 use quorate_state::units::MemberId;
-use quorate_storage::disk::{Disk, Fault, FaultyDisk, IO_ERROR, Operation, RealDisk};
+use quorate_storage::disk::{
+    Disk, Fault, Faults, FaultyDisk, IO_ERROR, Operation, RealDisk, Surviving,
+};
 use quorate_storage::snap::{IncomingDatabase, database_path};
 use quorate_storage::wal::{self, SnapshotMark, Wal};
 
@@ -436,6 +438,56 @@ fn a_restarted_member_syncs_an_installed_image_before_it_changes_the_image() {
         let member = Member::start(3, &folder, disk, small_segments());
         assert_eq!(written(&member.unwrap_or_else(|error| panic!("seed {seed}: {error}"))), 41);
     }
+}
+
+/// A process can end after it has written the mark of a snapshot and before it has synced the log. The next process reads
+/// the mark from the system's memory.
+#[test]
+fn a_restarted_member_syncs_the_log_before_it_installs_the_image_of_a_snapshot() {
+    // Kills the process after this number of operations on the log, and the next process after this number of operations.
+    // Then cuts the power. Returns the applied index after that, and whether the two processes were killed.
+    let run = |operation_count, start_operation_count| {
+        let mut third = Scripted::start();
+        let (snapshot, image) = snapshot_at(40, 4, &mut third.client);
+        let message = Message {
+            from: 1,
+            term: Term(2),
+            snapshot: Some(Box::new(snapshot)),
+            ..Message::new(MessageKind::Snapshot, 3)
+        };
+        third.member.receive_snapshot(message, &image).unwrap();
+        third.run(&[Turn::Consensus]);
+        let disk = third.member.disk.clone();
+        let kill_after = |count| {
+            _ = disk.take_faults_hit();
+            disk.set_faults(Faults { kill_after: count, ..Faults::default() });
+        };
+        let start = || Member::start(3, &third.folder, disk.clone(), small_segments());
+        kill_after(Some(operation_count));
+        let logged = third.member.take_turn(Turn::Log, &mut third.client, &mut SplitMix64::new(0));
+        disk.end_process();
+        kill_after(Some(start_operation_count));
+        let started = start();
+        disk.end_process();
+        kill_after(None);
+        disk.cut_power(Surviving::None, &mut SplitMix64::new(0));
+        let member = start().unwrap_or_else(|error| {
+            panic!("{operation_count} operations, then {start_operation_count}: {error}")
+        });
+        (member.applied(), [logged.is_err(), started.is_err()])
+    };
+    let (mut installed_count, mut operation_count, mut start_operation_count) = (0, 0, 0);
+    loop {
+        let (applied, were_killed) = run(operation_count, start_operation_count);
+        installed_count += usize::from(applied == LogIndex(40));
+        start_operation_count += 1;
+        match were_killed {
+            [_, true] => {}
+            [true, false] => (operation_count, start_operation_count) = (operation_count + 1, 0),
+            [false, false] => break,
+        }
+    }
+    assert!(installed_count > 0, "the image is installed in some cases");
 }
 
 /// An image becomes newer than its snapshot if the member commits to it after an installation that was never synced,

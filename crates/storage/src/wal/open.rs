@@ -297,6 +297,17 @@ fn zero_after_end(segment: &Segment, offset: u64) -> Result<(), WalError> {
     Ok(())
 }
 
+/// Makes all records of a log durable. A process that ended before a sync may have left records only in the system's
+/// memory, so a caller that changes other files because of a record must call this function first. [`Wal::open`] does the
+/// same for the records that it reads.
+pub fn sync_records(disk: &dyn Disk, dir: &Path) -> Result<(), WalError> {
+    let Some(last) = list(disk, dir)?.segments.pop() else { return Ok(()) };
+    let segment = Segment::open(disk, dir, last, OpenMode::ReadWrite)?;
+    let len = segment.file.len().map_err(WalError::io("read", &segment.path))?;
+    disk.sync_dir(dir).map_err(WalError::io("sync", dir))?;
+    make_durable(disk, dir, &segment, len)
+}
+
 /// Makes the records and zeros of the last segment durable before anything is appended, because a
 /// process that ended before a sync may have left records only in the system's memory.
 ///
