@@ -186,6 +186,32 @@ pub fn no_space_alarm(member_id: u64, action: AlarmAction, cause: Cause) -> Inte
     }
 }
 
+/// Whether a member may disarm the NOSPACE alarm that it raised because its disk was full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disarming {
+    /// The alarm stays active for now.
+    Refused,
+    /// The alarm may be disarmed if all applied changes are in the backend file.
+    IfWritten,
+    /// The alarm may be disarmed.
+    Allowed,
+}
+
+impl Disarming {
+    /// Decides for a member that no longer refuses writes. `leads` is `None` if the member knows no leader. The alarm
+    /// stays active while the file has reached its quota, because the next write would raise it again. Only a leader has
+    /// to prove that its disk has room, because the alarm is raised by leaders.
+    #[must_use]
+    pub fn decide(leads: Option<bool>, file_bytes: u64, quota_bytes: Option<u64>) -> Self {
+        match leads {
+            _ if quota_bytes.is_some_and(|quota| file_bytes >= quota) => Self::Refused,
+            None => Self::Refused,
+            Some(true) => Self::IfWritten,
+            Some(false) => Self::Allowed,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use quorate_api::etcdserverpb::{RequestOp, request_op};
@@ -286,5 +312,17 @@ mod tests {
         let len = proposal.data.len();
         assert!(encode(header.clone(), request.clone(), len).is_some());
         assert!(encode(header, request, len - 1).is_none());
+    }
+
+    #[test]
+    fn an_alarm_for_a_full_disk_stays_active_while_the_file_has_reached_its_quota() {
+        let decide = |leads, file_bytes| Disarming::decide(leads, file_bytes, Some(100));
+        assert_eq!(decide(Some(true), 99), Disarming::IfWritten);
+        assert_eq!(decide(Some(false), 99), Disarming::Allowed);
+        assert_eq!(decide(None, 99), Disarming::Refused);
+        for leads in [None, Some(true), Some(false)] {
+            assert_eq!(decide(leads, 100), Disarming::Refused);
+        }
+        assert_eq!(Disarming::decide(Some(false), u64::MAX, None), Disarming::Allowed);
     }
 }

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest};
+use quorate_core::request::Disarming;
 use quorate_net::ticks::shared_ticks;
 use quorate_raft::NONE;
 use quorate_state::alarm::Cause;
@@ -228,19 +229,24 @@ fn has_own_alarm(handles: &Handles) -> bool {
     handles.info.facts().alarms.of_kind(kind).any(|alarm| alarm.member == own_id)
 }
 
-/// Disarms the alarm for a full disk when another member leads, or when this member's file contains all applied
-/// changes. Leaves it active if the file has reached its quota.
+/// Disarms the alarm for a full disk as soon as [`Disarming`] allows it.
 async fn take_back_for_room(handles: &Handles) {
     let member_status = handles.info.member_status();
-    if member_status.leader() == NONE || (member_status.leads() && !is_written(handles).await) {
-        return;
+    let decide = || {
+        let leads = (member_status.leader() != NONE).then(|| member_status.leads());
+        let (bytes, _) = handles.proposer.backend_bytes();
+        Disarming::decide(leads, bytes, handles.proposer.quota_bytes())
+    };
+    let may_disarm = match decide() {
+        Disarming::Allowed => true,
+        // The leadership and the size of the file may change in the meantime.
+        Disarming::IfWritten => is_written(handles).await && decide() != Disarming::Refused,
+        Disarming::Refused => false,
+    };
+    if may_disarm {
+        let (bytes, in_use) = handles.proposer.backend_bytes();
+        disarm(handles, bytes, in_use).await;
     }
-    let (bytes, in_use) = handles.proposer.backend_bytes();
-    // If the file exceeds its quota, the alarm stays active, because the next write would raise it again.
-    if handles.proposer.quota_bytes().is_some_and(|quota| bytes >= quota) {
-        return;
-    }
-    disarm(handles, bytes, in_use).await;
 }
 
 /// Waits up to [`WRITTEN_WITHIN`] for all applied changes to be written to the file. Returns whether they were.

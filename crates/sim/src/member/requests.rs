@@ -8,7 +8,7 @@
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{InternalRaftRequest, RequestHeader, WatchCreateRequest};
 use quorate_core::request::{
-    Ask as RequestToCheck, Course, QuotaHeadroom, Ready, Step, encode, no_space_alarm,
+    Ask as RequestToCheck, Course, Disarming, QuotaHeadroom, Ready, Step, encode, no_space_alarm,
 };
 use quorate_core::{Job, LeaseTask};
 use quorate_node::Proposal;
@@ -383,13 +383,24 @@ impl Process {
             .alarms
             .due_for_disk(MemberId(self.id), self.refuses_writes);
         let Some(action) = due else { return };
-        if action == AlarmAction::Deactivate
-            && self.outputs.state.leads()
-            && self.writer.lacks_space()
-        {
-            return;
+        let is_allowed = match action {
+            AlarmAction::Deactivate => match self.decide_disarming() {
+                Disarming::Allowed => true,
+                Disarming::IfWritten => !self.writer.lacks_space(),
+                Disarming::Refused => false,
+            },
+            AlarmAction::Activate | AlarmAction::Get => true,
+        };
+        if is_allowed {
+            self.outputs.change_no_space(action, Cause::FullDisk);
         }
-        self.outputs.change_no_space(action, Cause::FullDisk);
+    }
+
+    fn decide_disarming(&self) -> Disarming {
+        let state = &self.outputs.state;
+        let leads = state.has_leader().then(|| state.leads());
+        let file_bytes = self.backend.size_bytes();
+        Disarming::decide(leads, file_bytes, self.published_state.quota.bytes_max())
     }
 
     /// Publishes the name of this member unless it has been published already, sets the first cluster version, and
