@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quorate_sim::clock::SECOND;
-use quorate_sim::plan::{Kind, Plan, Reduction};
+use quorate_sim::plan::{Kind, Plan, Reduction, Theme};
 use quorate_sim::rare_states::RareStates;
 use quorate_sim::run::{run, shrink};
 use quorate_sim::trace::Sink;
@@ -56,7 +56,7 @@ struct Args {
     minutes: Option<u64>,
     threads: usize,
     until_failure: bool,
-    theme: Option<String>,
+    theme: Option<Theme>,
     trace: bool,
     reduction: Reduction,
 }
@@ -79,7 +79,9 @@ impl Args {
             }
             let value = words.next().ok_or_else(|| format!("{flag} needs a value\n\n{USAGE}"))?;
             if flag == "--theme" {
-                args.theme = Some(value);
+                let theme = Theme::named(&value)
+                    .ok_or_else(|| format!("--theme: unknown theme: {value}"))?;
+                args.theme = Some(theme);
                 continue;
             }
             let number =
@@ -166,8 +168,8 @@ fn run_many(args: &Args, origin: Instant) -> ExitCode {
                     if seed - args.first >= seeds {
                         return;
                     }
-                    let theme = Plan::draw(seed, &args.reduction).theme.to_string();
-                    if args.theme.as_ref().is_some_and(|wanted| *wanted != theme) {
+                    let theme = Plan::draw(seed, &args.reduction).theme;
+                    if args.theme.is_some_and(|wanted| wanted != theme) {
                         continue;
                     }
                     let passed = run_seed(seed, args, origin, &tally);

@@ -63,6 +63,12 @@ impl Theme {
         Self::Accounts,
     ];
 
+    /// Returns the theme with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().chain([Self::Anything]).find(|theme| theme.to_string() == name)
+    }
+
     pub(super) fn draw(rng: &mut SplitMix64) -> Self {
         let theme = one_of(rng, &Self::ALL);
         if rng.below(2) == 0 { theme } else { Self::Anything }

@@ -121,15 +121,13 @@ impl World {
             Kind::Refusal => self.refuse(at),
             Kind::Suspension => {
                 let until = self.now + 3 * SECOND + self.rng.below(17 * SECOND);
-                // The events of a suspended process are deferred until it resumes, but must not be deferred beyond the
-                // end of the fault phase.
-                self.hosts[at].paused_until = until.min(self.plan.duration);
+                self.pause(at, until);
                 self.rare_states.note("a process is suspended for longer than a lease");
             }
             Kind::Reset => self.reset(at),
             Kind::Pause => {
                 let until = self.now + self.draw_duration();
-                self.hosts[at].paused_until = until;
+                self.pause(at, until);
             }
             Kind::ClockJump => {
                 let by = self.draw_duration();
@@ -364,12 +362,18 @@ impl World {
         (0..self.hosts.len()).for_each(|at| self.schedule(at));
     }
 
+    /// Pauses a process. Its events are deferred until the pause ends, at the latest with the fault phase. Later events
+    /// must not overtake them, so nothing ends a pause early, except the end of the process.
+    fn pause(&mut self, at: usize, until: Micros) {
+        let host = &mut self.hosts[at];
+        host.paused_until = host.paused_until.max(until.min(self.plan.duration));
+    }
+
     /// Ends all faults of hosts and links.
     pub(super) fn repair_hosts(&mut self) {
         self.network.end_faults();
         for at in 0..self.hosts.len() {
             let host = &mut self.hosts[at];
-            host.paused_until = 0;
             host.stalled_until = StalledUntil::default();
             host.disk.set_faults(Faults::default());
             if host.process.is_none() && host.down == Down::Ended {
