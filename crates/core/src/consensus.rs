@@ -10,15 +10,18 @@
 //!
 //! # How it is driven
 //!
-//! The caller passes in all queued inputs and calls [`Consensus::end_batch`]. The caller then polls effects until there
-//! are none left, and sends the messages among them. If the caller owns the log, it syncs the log only after that, so
-//! that messages do not wait for the disk. It then passes in the result of the sync, which leads to more effects.
+//! The caller executes turns (see [`turn`]). At the end of a turn, it polls effects until there are none left, and sends
+//! the messages among them. If the caller owns the log, it syncs the log only after that, so that messages do not wait
+//! for the disk. It then passes in the result of the sync, which leads to more effects.
 //!
 //! # Bound
 //!
 //! The callers limit the readers and proposals in a batch, and the entries queued for the state machine.
 
+pub(crate) mod turn;
+
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use quorate_node::{Effect, Event, Node, Proposal, ProposalFailure};
 use quorate_raft::{
@@ -26,6 +29,7 @@ use quorate_raft::{
 };
 use quorate_state::units::Millis;
 
+use self::turn::{Intervals, Schedule};
 use crate::leadership::LeadershipState;
 
 /// A list of requests that wait for a read barrier.
@@ -44,6 +48,7 @@ impl<T> WaitingReads for Vec<T> {
 #[derive(Debug)]
 pub struct Consensus<R> {
     node: Node,
+    schedule: Schedule,
     /// The time that the caller last passed in.
     now: Millis,
     state: LeadershipState,
@@ -70,9 +75,12 @@ struct Barrier<R> {
 impl<R: WaitingReads> Consensus<R> {
     /// Creates a driver for this node. All entries up to `applied` have been applied.
     #[must_use]
-    pub fn new(node: Node, applied: LogIndex, election_timeout_millis: u64) -> Self {
+    pub fn new(node: Node, applied: LogIndex, intervals: Intervals, now: Instant) -> Self {
+        let election_timeout = intervals.election_timeout.as_millis();
+        let election_timeout_millis = u64::try_from(election_timeout).unwrap_or(u64::MAX);
         Self {
             node,
+            schedule: Schedule::begin(intervals, now),
             now: Millis(0),
             state: LeadershipState::new(election_timeout_millis),
             barrier: Barrier::default(),
@@ -82,8 +90,9 @@ impl<R: WaitingReads> Consensus<R> {
         }
     }
 
-    /// Starts the clock. Must be called once, before any other method.
-    pub fn start(&mut self) {
+    /// Starts the node and its ticks. Must be called once, before any other method.
+    pub fn start(&mut self, now: Instant) {
+        self.schedule.restart(now);
         self.node.start();
     }
 
@@ -130,7 +139,7 @@ impl<R: WaitingReads> Consensus<R> {
     }
 
     /// Sets the time, read from a monotonic clock. Later heartbeats carry this time.
-    pub fn note_time(&mut self, now: Millis) {
+    pub(crate) fn note_time(&mut self, now: Millis) {
         self.now = self.now.max(now);
         self.node.note_time(now.0);
     }
@@ -171,7 +180,7 @@ impl<R: WaitingReads> Consensus<R> {
     ///
     /// The report to the node may be delayed, because the node must receive the outcome of a membership change before
     /// the report that the change's entry is applied, and the outcome may still be in a queue.
-    pub fn notice_applied(&mut self, applied: LogIndex) {
+    pub(crate) fn notice_applied(&mut self, applied: LogIndex) {
         assert!(
             applied <= self.node.commit_index(),
             "only committed entries are applied: another leader could still replace entry {applied}"
@@ -184,7 +193,7 @@ impl<R: WaitingReads> Consensus<R> {
     }
 
     /// Ends a batch. The caller has passed in all queued inputs.
-    pub fn end_batch(&mut self) {
+    pub(crate) fn end_batch(&mut self) {
         self.flush_proposals();
         self.start_round();
         self.node.end_batch();
@@ -285,9 +294,8 @@ impl<R: WaitingReads> Consensus<R> {
         state
     }
 
-    /// Returns how many of the next ticks may be late. The caller passes them in, together, before the next event.
-    #[must_use]
-    pub fn deferrable_ticks(&self) -> u32 {
+    /// Returns how many of the next ticks may be late.
+    fn deferrable_ticks(&self) -> u32 {
         self.node.deferrable_ticks()
     }
 
@@ -365,6 +373,13 @@ mod tests {
     use quorate_raft::{ConfState, HardState, Message, MessageKind, Term};
 
     use super::*;
+    use crate::Now;
+    use crate::tests::INTERVALS;
+
+    #[expect(clippy::disallowed_methods, reason = "any instant serves as the origin")]
+    fn now() -> Instant {
+        Instant::now()
+    }
 
     fn consensus(voters: Vec<u64>, learners: Vec<u64>) -> Consensus<Vec<u64>> {
         let node = Node::new(Config {
@@ -386,7 +401,7 @@ mod tests {
             entries: Vec::new(),
             applied: LogIndex(0),
         });
-        Consensus::new(node.unwrap(), LogIndex(0), 1_000)
+        Consensus::new(node.unwrap(), LogIndex(0), INTERVALS, now())
     }
 
     /// Polls all effects. The simulated disk completes every write immediately, and the readers of a round that has
@@ -407,7 +422,7 @@ mod tests {
     #[test]
     fn a_read_that_arrives_during_a_late_round_makes_the_leader_ask_the_other_voters() {
         let mut consensus = consensus(vec![1, 2, 3], vec![]);
-        consensus.start();
+        consensus.start(now());
         while consensus.status().hard_state.vote != 1 {
             consensus.handle(Event::Tick);
             settle(&mut consensus);
@@ -443,10 +458,35 @@ mod tests {
         assert_eq!(asked(&read(&mut consensus, 300)), [3]);
     }
 
+    /// Passes in a message at this time, in a turn on another thread than the one that sleeps.
+    fn receive(consensus: &mut Consensus<Vec<u64>>, at: Instant, message: Message) {
+        consensus.begin_turn(Now { instant: at, millis: Millis(0) });
+        consensus.handle(Event::Received(vec![message]));
+        _ = consensus.end_turn(LogIndex(0), true);
+        settle(consensus);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_through_deferred_ticks_is_woken_when_ticks_must_be_punctual() {
+        let (mut consensus, start) = (consensus(vec![1, 2, 3], vec![]), now());
+        consensus.start(start);
+        let from_leader = |kind| Message { from: 2, term: Term(1), ..Message::new(kind, 1) };
+        let after = |ticks| start + INTERVALS.tick * ticks;
+        receive(&mut consensus, after(0), from_leader(MessageKind::Heartbeat));
+        let deferred = consensus.sleep();
+        assert!(deferred > after(1), "a follower with a leader defers ticks");
+        receive(&mut consensus, after(0), from_leader(MessageKind::Heartbeat));
+        assert!(!consensus.oversleeps());
+        receive(&mut consensus, after(0), from_leader(MessageKind::TimeoutNow));
+        assert!(consensus.oversleeps(), "a candidate defers no ticks");
+        assert_eq!(consensus.sleep(), after(1));
+        assert!(!consensus.oversleeps());
+    }
+
     #[test]
     fn a_leader_refuses_proposals_during_a_leadership_transfer() {
         let mut consensus = consensus(vec![1, 2], vec![]);
-        consensus.start();
+        consensus.start(now());
         while consensus.status().hard_state.vote != 1 {
             consensus.handle(Event::Tick);
             settle(&mut consensus);

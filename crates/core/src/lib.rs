@@ -65,6 +65,7 @@ pub use backend_writer::{
     BackendError, BackendWriter, CompactionEnd, Defragmented, ORDERS_QUEUED_MAX, Order,
     ROOM_RETRY_INTERVAL, Report, Then,
 };
+pub use consensus::turn::Intervals;
 pub use consensus::{Consensus, WaitingReads};
 pub use image::InstallError;
 pub use leadership::LeadershipState;
@@ -75,7 +76,6 @@ pub use pending::{Load, Pending};
 pub use quorate_node::limits::INFLIGHT_BYTES_MAX;
 pub use snapshot::{Purger, SnapshotOrder, configuration_of};
 pub use state_machine::{ApplyError, Begun, Job, Next, Now, Outlet, Output, Pace, StateMachine};
-pub use ticks::Ticks;
 
 #[cfg(test)]
 #[expect(

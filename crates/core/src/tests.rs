@@ -13,8 +13,17 @@ mod order;
 mod rebuilt;
 mod ticks;
 
+use std::time::Duration;
+
 use self::client::Client;
 use self::member::{Folder, Member};
+use crate::Intervals;
+
+pub(crate) const INTERVALS: Intervals = Intervals {
+    tick: Duration::from_millis(100),
+    election_timeout: Duration::from_secs(1),
+    commit_notice: Duration::from_millis(2),
+};
 
 #[test]
 fn state_machines_can_be_sent_to_other_threads() {

@@ -1,4 +1,4 @@
-//! Schedules the ticks of the thread that drives [`Consensus`].
+//! Schedules the ticks of the thread that drives consensus.
 //!
 //! A leader sends its heartbeats with its ticks, so its ticks must be punctual. An idle follower is woken by heartbeats
 //! as often as by its own ticks, and a wake-up costs more than the work that it triggers. A follower therefore
@@ -6,7 +6,7 @@
 //!
 //! The thread that receives a heartbeat runs the driver itself, and the driver's thread keeps sleeping until the time
 //! that was computed when it fell asleep. To make this thread wake less often than heartbeats arrive, a follower defers
-//! as many ticks as the node allows ([`Consensus::deferrable_ticks`]).
+//! as many ticks as the node allows ([`Node::deferrable_ticks`]).
 //!
 //! # Guarantees
 //!
@@ -22,11 +22,11 @@
 use std::time::{Duration, Instant};
 
 #[cfg(doc)]
-use crate::Consensus;
+use quorate_node::Node;
 
 /// The tick schedule of a member.
 #[derive(Debug)]
-pub struct Ticks {
+pub(crate) struct Ticks {
     interval: Duration,
     next: Instant,
     /// The time of the last tick that is deferred, if ticks are deferred.
@@ -35,27 +35,25 @@ pub struct Ticks {
 
 impl Ticks {
     /// Starts the schedule. The first tick is one interval from now.
-    #[must_use]
-    pub fn begin(interval: Duration, now: Instant) -> Self {
+    pub(crate) fn begin(interval: Duration, now: Instant) -> Self {
         Self { interval, next: now + interval, deferred_until: None }
+    }
+
+    /// Returns the time by which the thread must run again if this number of ticks may be deferred.
+    pub(crate) fn deadline(&self, deferrable: u32) -> Instant {
+        self.next + self.interval * deferrable.saturating_sub(1)
     }
 
     /// Lets the next `deferrable` ticks come together, at the time of the last one. Returns the time until which the
     /// thread may sleep if no input arrives.
-    pub fn sleep(&mut self, deferrable: u32) -> Instant {
-        let others = deferrable.checked_sub(1);
-        self.deferred_until = others.map(|count| self.next + self.interval * count);
-        self.deferred_until.unwrap_or(self.next)
-    }
-
-    /// Returns whether the last call of [`Ticks::sleep`] deferred ticks.
-    #[must_use]
-    pub const fn are_deferred(&self) -> bool {
-        self.deferred_until.is_some()
+    pub(crate) fn sleep(&mut self, deferrable: u32) -> Instant {
+        let deadline = self.deadline(deferrable);
+        self.deferred_until = (deferrable > 0).then_some(deadline);
+        deadline
     }
 
     /// Takes the next tick from the schedule if it was deferred and is due.
-    pub fn take_deferred(&mut self, now: Instant) -> bool {
+    pub(crate) fn take_deferred(&mut self, now: Instant) -> bool {
         let Some(until) = self.deferred_until.filter(|until| self.next <= now.min(*until)) else {
             return false;
         };
@@ -68,7 +66,12 @@ impl Ticks {
 
     /// Takes the next tick from the schedule if it is due, or if it is nearly due and an input has arrived. Returns the
     /// delay of that tick.
-    pub fn take(&mut self, now: Instant, is_input: bool, is_leader: bool) -> Option<Duration> {
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        is_input: bool,
+        is_leader: bool,
+    ) -> Option<Duration> {
         let early = if is_input && !is_leader { self.interval / 2 } else { Duration::ZERO };
         if now + early < self.next {
             return None;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use quorate_api::deep_txn;
 use quorate_core::bootstrap::Identity;
 use quorate_core::start::storage_version;
-use quorate_core::{BackendWriter, Log, ORDERS_QUEUED_MAX, Pace, StateMachine};
-use quorate_node::Node;
+use quorate_core::{BackendWriter, Intervals, Log, ORDERS_QUEUED_MAX, Pace, StateMachine};
+use quorate_node::{COMMIT_NOTICE_INTERVAL, Node};
 use quorate_peer::Peers;
 use quorate_raft::{LogIndex, Term};
 use quorate_state::apply::State;
@@ -28,7 +28,7 @@ use crate::threads::channels::{
 };
 use crate::threads::clock::Clock;
 use crate::threads::committer::Committer;
-use crate::threads::driver::{self, Driver, SharedDriver};
+use crate::threads::driver::{Driver, Neighbours, SharedDriver};
 use crate::threads::fatal::FaultReports;
 use crate::threads::member_status::MemberStatus;
 use crate::threads::memory_lock::MemoryLock;
@@ -148,7 +148,7 @@ pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
             start.disk_times.log,
         ),
         driver_handle.clone(),
-        driver::Neighbours {
+        Neighbours {
             peers: Arc::clone(&peers),
             applier: applier_handle.clone(),
             snapshots: snapshots.clone(),
@@ -158,9 +158,10 @@ pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
             metrics: Arc::clone(&metrics),
             clock,
         },
-        driver::Times {
-            heartbeat: start.heartbeat,
+        Intervals {
+            tick: start.heartbeat,
             election_timeout: start.limits.election_timeout,
+            commit_notice: COMMIT_NOTICE_INTERVAL,
         },
     );
     let driver = SharedDriver::new(driver, driver_inputs);

@@ -14,6 +14,7 @@
 
 pub mod boot;
 mod client_request;
+mod consensus;
 mod input;
 mod lease_holder;
 mod outlet;
@@ -21,18 +22,17 @@ mod reports;
 mod requests;
 pub mod settings;
 mod terms;
-mod timers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use quorate_core::incoming::Depot;
 use quorate_core::{
     AppliedWaits, BackendWriter, Consensus, Job, LeaseCare, Log, Next, Now, ORDERS_QUEUED_MAX,
-    Order, Purger, ROOM_RETRY_INTERVAL, StateMachine, Ticks,
+    Order, Purger, ROOM_RETRY_INTERVAL, StateMachine,
 };
-use quorate_node::{Effect, Event, Leadership, LogFault, ProposalFailure};
+use quorate_node::{Event, Leadership, LogFault, ProposalFailure};
 use quorate_raft::{Entry, LogIndex, Message, MessageKind, Role, SnapshotOutcome, Term};
 use quorate_state::apply::{PublishedState, State};
 use quorate_state::backend::Backend;
@@ -114,9 +114,9 @@ pub enum Out {
 /// A unit of work of one production thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Turn {
-    /// Consensus processes its inputs.
+    /// A thread that has queued an input for consensus executes a turn of consensus.
     Consensus,
-    /// The thread that drives consensus wakes for a tick.
+    /// The thread that drives consensus wakes, because something is due, and executes a turn of consensus.
     Tick,
     /// The log appends its queued writes.
     Append,
@@ -155,6 +155,8 @@ pub struct Promised {
     pub term: Term,
     /// The member's last vote.
     pub vote: Vote,
+    /// Index of the last membership change that the member received for application. A client may have seen it applied.
+    pub change: LogIndex,
 }
 
 /// The vote of a member.
@@ -190,9 +192,8 @@ pub struct Process {
     outputs: Outputs,
     /// Whether consensus writes the log in its own turn, without a log thread.
     consensus_writes_log: bool,
-    ticks: Ticks,
     /// The time until which the thread that drives consensus sleeps.
-    next_tick: Instant,
+    sleeps_until: Instant,
     /// Whether the log has appended entries that are not synced.
     log_needs_sync: bool,
     is_installing: bool,
@@ -254,14 +255,12 @@ impl Process {
         let known = state.members().iter().map(|row| row.id.0).chain(booted.members).collect();
         let own = quorate_state::units::MemberId(id);
         let started = clock.now(now).instant;
-        let mut ticks = Ticks::begin(Duration::from_micros(settings.tick), started);
-        let next_tick = ticks.sleep(0);
         let machine =
             StateMachine::new(state, backend.clone(), own, settings.pace, clock.now(now).instant);
         let outputs = Outputs::new(id, applied, applied_term);
         let mut process = Self {
             depot,
-            consensus: Consensus::new(node, applied, settings.election_timeout_millis()),
+            consensus: Consensus::new(node, applied, settings.intervals(), started),
             log: Log::new(wal, Arc::clone(&disk), snap_dir.clone()),
             machine,
             writer: BackendWriter::new(backend.clone(), Arc::clone(&disk), snap_dir),
@@ -280,8 +279,7 @@ impl Process {
             jobs: VecDeque::new(),
             outputs,
             consensus_writes_log: true,
-            ticks,
-            next_tick,
+            sleeps_until: started,
             log_needs_sync: false,
             is_installing: false,
             is_installed: false,
@@ -305,7 +303,8 @@ impl Process {
             now,
             out: Vec::new(),
         };
-        process.consensus.start();
+        process.consensus.start(started);
+        process.sleeps_until = process.consensus.sleep();
         process
     }
 
@@ -386,6 +385,18 @@ impl Process {
         &self.published_state
     }
 
+    /// Returns whether the leader has asked only some of the voters to confirm its newest read.
+    #[must_use]
+    pub fn has_asked_few_to_confirm_reads(&self) -> bool {
+        self.consensus.has_asked_few_to_confirm_reads()
+    }
+
+    /// Returns whether the leader defers its commit notices.
+    #[must_use]
+    pub const fn defers_commit_notices(&self) -> bool {
+        self.consensus.defers_commit_notices()
+    }
+
     fn clock_now(&self) -> Now {
         self.clock.now(self.now)
     }
@@ -401,7 +412,7 @@ impl Process {
         let due = |wanted: bool| wanted.then_some(now);
         match turn {
             Turn::Consensus => due(!self.inputs.is_empty()),
-            Turn::Tick => Some(self.clock.virtual_time(self.next_tick, now)),
+            Turn::Tick => Some(self.clock.virtual_time(self.sleeps_until, now)),
             Turn::Append => due(!self.log_needs_sync && !self.log_orders.is_empty()),
             Turn::Sync => due(self.log_needs_sync),
             Turn::Machine if self.outputs.orders.len() > ORDERS_QUEUED_MAX => None,
@@ -424,8 +435,8 @@ impl Process {
     pub fn take_turn(&mut self, turn: Turn, now: Micros) -> Result<(), Fatal> {
         self.now = now;
         let done = match turn {
-            Turn::Consensus => self.run_consensus(),
-            Turn::Tick => self.wake_for_tick(),
+            Turn::Consensus => self.run_consensus_inline(),
+            Turn::Tick => self.run_consensus_on_its_thread(),
             Turn::Append => self.append_to_log(),
             Turn::Sync => self.sync_log(),
             Turn::Machine => self.run_machine(),
@@ -466,117 +477,6 @@ impl Process {
     /// Requests a transfer of leadership.
     pub fn transfer_leadership(&mut self, to: u64) {
         self.inputs.push_back(Input::Event(Event::TransferLeadership(to)));
-    }
-
-    fn run_consensus(&mut self) -> Result<(), Fatal> {
-        let led = self.consensus.leadership().leads();
-        self.consensus.note_time(self.clock_now().millis);
-        self.take_deferred_ticks()?;
-        for input in std::mem::take(&mut self.inputs) {
-            match input {
-                Input::Event(event) => {
-                    let decided = matches!(event, Event::ConfChangeDecided(_));
-                    self.consensus.handle(event);
-                    if decided {
-                        self.publish_leadership();
-                    }
-                }
-                Input::Propose(proposal) => self.consensus.propose(proposal),
-                Input::ProposeAsLeader { term, proposal } => {
-                    let id = proposal.request_id;
-                    if let Err(failure) = self.consensus.propose_as_leader(term, proposal) {
-                        self.fail_proposal(id, failure);
-                    }
-                }
-                Input::Barrier(reader) => self.consensus.next_readers().push(reader),
-                Input::Change(change) => {
-                    self.consensus.propose_conf_change(change, self.outputs.published);
-                }
-                Input::Mark(mark) => self.mark(mark)?,
-                Input::Applied => {}
-            }
-        }
-        self.consensus.end_batch();
-        self.consensus.notice_applied(self.outputs.published);
-        self.handle_effects()?;
-        self.take_tick_with_inputs(led)
-    }
-
-    /// Moves the log to its own thread once there are other voters, so that consensus can exchange messages while the
-    /// disk is working. The log then stays on that thread.
-    fn update_log_writer(&mut self) {
-        self.consensus_writes_log &= !self.consensus.has_other_voters();
-    }
-
-    fn handle_effects(&mut self) -> Result<(), Fatal> {
-        self.update_log_writer();
-        loop {
-            while let Some(effect) = self.consensus.poll_effect() {
-                self.handle_effect(effect)?;
-            }
-            if !self.consensus_writes_log {
-                break;
-            }
-            let synced = self.log.sync().map_err(|error| Fatal::of("the log")(&error))?;
-            let Some(synced) = synced else { break };
-            self.consensus.handle(Event::Persisted { token: synced.token });
-        }
-        self.publish_leadership();
-        self.note_committed();
-        Ok(())
-    }
-
-    fn handle_effect(&mut self, effect: Effect) -> Result<(), Fatal> {
-        match effect {
-            Effect::Persist(persist) => {
-                let dropped = self.terms.note(&persist);
-                self.out.extend(dropped.into_iter().map(Out::Dropped));
-                if let Some(first) = persist.entries.first() {
-                    self.promised.log = self.promised.log.min(first.index.prev());
-                }
-                if self.consensus_writes_log {
-                    self.log.append(&persist).map_err(|error| Fatal::of("the log")(&error))?;
-                } else {
-                    self.log_orders.push_back(LogOrder::Append(persist));
-                }
-            }
-            Effect::Apply(applying) => {
-                self.note_committed();
-                self.out.push(Out::Applying(applying.entries.clone()));
-                self.jobs.push_back(Job::Apply(applying.entries));
-            }
-            Effect::Send(message) => {
-                self.promise(&message);
-                self.out.push(Out::Send(message));
-            }
-            Effect::SendSnapshot(message) => self.jobs.push_back(Job::SendSnapshot(message)),
-            Effect::InstallSnapshot(snapshot) => {
-                self.note_committed();
-                self.publish_leadership();
-                self.install_index = snapshot.metadata.index;
-                self.installing_since = self.now;
-                self.jobs.push_back(Job::InstallSnapshot(snapshot));
-            }
-            Effect::TakeSnapshot => self.jobs.push_back(Job::TakeSnapshot),
-            Effect::Leadership(leadership) => self.change_leadership(leadership),
-            Effect::BarrierPassed { index, .. } => {
-                self.publish_leadership();
-                for reader in std::mem::take(self.consensus.waiting_reads()) {
-                    self.await_applied(index, reader);
-                }
-            }
-            Effect::BarrierFailed { .. } => {
-                for reader in std::mem::take(self.consensus.waiting_reads()) {
-                    self.fail_reader(&reader);
-                }
-            }
-            Effect::ProposalFailed { request_id, failure } => {
-                self.fail_proposal(request_id, failure);
-            }
-            Effect::RefuseWrites(refuses) => self.refuse_writes(refuses),
-            Effect::Stop(fault) => self.out.push(Out::Fault(fault)),
-        }
-        Ok(())
     }
 
     fn note_committed(&mut self) {
@@ -708,6 +608,17 @@ impl Process {
             self.room_retry_at = now + ROOM_RETRY_INTERVAL;
         }
         Ok(())
+    }
+
+    /// Removes old files. Returns their number.
+    ///
+    /// # Errors
+    ///
+    /// The process failed and must not be used again.
+    pub fn purge(&self) -> Result<u64, Fatal> {
+        let mut removed = 0;
+        self.purger.run(|_| removed += 1).map_err(|error| Fatal::of("purging")(&error))?;
+        Ok(removed)
     }
 
     /// Moves the outputs of a turn to the queues of their receivers.

@@ -329,6 +329,8 @@ fn draw_settings(rng: &mut SplitMix64, kinds: &BTreeSet<Kind>) -> Settings {
             // With a lower limit, a follower that needs a snapshot might never catch up.
             transfer_bytes: 64 << 20,
         },
+        // With a longer interval than in production, more entries are committed without a notice.
+        commit_interval: one_of(rng, &[2, 10, 25, 50]) * MILLI,
         election_ticks: one_of(rng, &[5, 10, 10]),
         pre_vote: rng.below(4) != 0,
         initial_tick_advance: rng.below(2) == 0,

@@ -56,11 +56,6 @@ enum Event {
         life: u64,
         turn: Turn,
     },
-    /// A commit interval ends.
-    CommitInterval {
-        host: usize,
-        life: u64,
-    },
     /// A member does its housekeeping: it checks leases, publishes its name, and sets the cluster version.
     Housekeeping {
         host: usize,
@@ -274,7 +269,6 @@ impl World {
         match event {
             Event::Start(host) => self.start(host),
             Event::Turn { host, life, turn } => self.take_turn(host, life, turn),
-            Event::CommitInterval { host, life } => self.end_commit_interval(host, life),
             Event::Housekeeping { host, life } => self.run_housekeeping(host, life),
             Event::Purge { host, life } => self.purge(host, life),
             Event::CatchUp { host, life } => self.catch_up(host, life),

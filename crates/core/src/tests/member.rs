@@ -26,7 +26,7 @@ use quorate_storage::disk::{Disk, FaultyDisk, OpenMode, RealDisk};
 use quorate_storage::snap::IncomingDatabase;
 use quorate_storage::wal::{self, SnapshotMark, Wal};
 
-use super::Client;
+use super::{Client, INTERVALS};
 use crate::start::{self, Start};
 use crate::{
     BackendWriter, Begun, Consensus, Job, Log, Next, Now, Order, Outlet, Output, Pace, Purger,
@@ -265,7 +265,7 @@ impl Member {
             StateMachine::new(recovered.state, backend.clone(), MemberId(id), pace(), now);
         let snap_dir = dirs.snap();
         let mut member = Self {
-            consensus: Consensus::new(node, applied, 1_000),
+            consensus: Consensus::new(node, applied, INTERVALS, now),
             log: Log::new(wal, Arc::clone(&shared), snap_dir.clone()),
             machine,
             writer: BackendWriter::new(backend, Arc::clone(&shared), snap_dir.clone()),
@@ -295,7 +295,7 @@ impl Member {
             elapsed: Duration::ZERO,
             promised: Promised::default(),
         };
-        member.consensus.start();
+        member.consensus.start(now);
         Ok(member)
     }
 

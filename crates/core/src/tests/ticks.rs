@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Ticks;
+use crate::ticks::Ticks;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 

@@ -32,11 +32,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use quorate_core::{Consensus, LogError, Ticks, WaitingReads};
-use quorate_node::{
-    BarrierFailure, COMMIT_NOTICE_INTERVAL, Effect, Event, Leadership, Node, Persist,
-    ProposalFailure,
-};
+use quorate_core::{Consensus, Intervals, LogError, Now, WaitingReads};
+use quorate_node::{BarrierFailure, Effect, Event, Leadership, Node, Persist, ProposalFailure};
 use quorate_raft::{Message, NoteLevel, Role};
 use quorate_storage::wal::SnapshotMark;
 
@@ -44,7 +41,7 @@ use crate::threads::batch_queue::ReceiveError;
 use crate::threads::channels::{
     ApplierHandle, DriverHandle, DriverInputs, Input, Job, RunInline, SnapshotNotice,
 };
-use crate::threads::clock::{Clock, to_millis};
+use crate::threads::clock::Clock;
 use crate::threads::completion::CompletionBatch;
 use crate::threads::fatal::FaultReports;
 use crate::threads::member_status::MemberStatus;
@@ -68,15 +65,6 @@ pub(crate) struct Neighbours {
     pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
-}
-
-/// The durations that determine the timing of consensus.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    /// The interval between ticks.
-    pub(crate) heartbeat: Duration,
-    /// The election timeout: how long followers wait for a leader before they start an election.
-    pub(crate) election_timeout: Duration,
 }
 
 /// Which thread writes the write-ahead log.
@@ -129,7 +117,7 @@ impl SharedDriver {
         let driver = slot.as_mut().expect("no thread has panicked while it ran the driver");
         run(driver);
         driver.prepare_log();
-        let deadline = (!driver.stopping).then(|| driver.next_deadline());
+        let deadline = (!driver.stopping).then(|| driver.consensus.sleep());
         let has_queued = std::mem::take(&mut driver.has_queued_entries);
         // If there are other voters, this thread does not run the applier, because even a page fault would delay its
         // ticks.
@@ -152,15 +140,9 @@ impl SharedDriver {
         // The server aborts on a panic. If panics unwind instead, as in a test, the process may survive a panic of the
         // driver here. The slot then stays empty, because no thread may use a driver whose state is unknown.
         let Some(mut driver) = slot.take() else { return false };
-        let (led, deferred) = (driver.leads(), driver.interval_end.is_some());
         driver.run_queued(&self.inputs);
-        // The driver's thread must wake if the log is to be closed. It must also wake after a change of leadership, at
-        // the beginning of a commit interval, and when ticks may no longer be deferred, because the time until which it
-        // sleeps may then be too late.
-        let has_to_wake = driver.stopping
-            || led != driver.leads()
-            || (!deferred && driver.interval_end.is_some())
-            || driver.has_to_end_deferral();
+        // The driver's thread closes the log.
+        let has_to_wake = driver.stopping || driver.consensus.oversleeps();
         let has_queued = std::mem::take(&mut driver.has_queued_entries);
         *slot = Some(driver);
         drop(slot);
@@ -189,9 +171,6 @@ pub(crate) struct Driver {
     consensus: Consensus<Waitlist>,
     /// Sends inputs to this driver. The log thread has a clone.
     handle: DriverHandle,
-    ticks: Ticks,
-    /// The end of the current commit interval, while commit notices are deferred.
-    interval_end: Option<Instant>,
     /// The inputs that are being processed.
     batch: Vec<Input>,
     log: Log,
@@ -230,19 +209,17 @@ impl Driver {
         writer: LogWriter,
         handle: DriverHandle,
         neighbours: Neighbours,
-        times: Times,
+        intervals: Intervals,
     ) -> Self {
         let applied = neighbours.member_status.applied();
         let now = Instant::now();
         Self {
-            consensus: Consensus::new(node, applied, to_millis(times.election_timeout)),
+            consensus: Consensus::new(node, applied, intervals, now),
             handle,
-            ticks: Ticks::begin(times.heartbeat, now),
-            interval_end: None,
             batch: Vec::new(),
             log: Log::Here(Box::new(writer)),
             neighbours,
-            heartbeat: times.heartbeat,
+            heartbeat: intervals.tick,
             completions: CompletionBatch::new(),
             messages: Vec::new(),
             has_queued_entries: false,
@@ -255,59 +232,35 @@ impl Driver {
     }
 
     fn start(&mut self) {
-        self.consensus.start();
+        self.consensus.start(Instant::now());
         self.publish_consensus();
         self.carry_out_effects();
-        self.ticks = Ticks::begin(self.heartbeat, Instant::now());
     }
 
-    /// Processes all queued inputs, and a tick and the end of a commit interval if they are due.
+    /// Executes a turn of consensus with all queued inputs.
     fn run_queued(&mut self, inputs: &DriverInputs) {
         let mut batch = std::mem::take(&mut self.batch);
         inputs.take(&mut batch);
         self.now = Instant::now();
-        self.consensus.note_time(self.neighbours.clock.now());
-        let has_come = !batch.is_empty();
-        // Deferred ticks are processed before the inputs. A tick that may start an election is processed after them.
-        while self.consensus.deferrable_ticks() > 0 && self.ticks.take_deferred(self.now) {
-            self.tick();
-        }
+        let has_inputs = !batch.is_empty();
+        self.consensus.begin_turn(Now { instant: self.now, millis: self.neighbours.clock.now() });
         self.take_batch(&mut batch, inputs);
         self.batch = batch;
         // The applier does not report the applied index, because each report would wake this thread. It is sufficient
-        // to read the index after every batch and at every tick.
-        self.consensus.notice_applied(self.neighbours.member_status.applied());
-        if let Some(delay) = self.ticks.take(self.now, has_come, self.leads()) {
-            self.notice_delay(delay);
-            self.tick();
-        }
-        if self.interval_end.take_if(|end| *end <= self.now).is_some() {
-            self.consensus.handle(Event::CommitInterval);
+        // to read the index in every turn.
+        let applied = self.neighbours.member_status.applied();
+        if let Some(delay) = self.consensus.end_turn(applied, has_inputs) {
+            self.note_ticks(delay);
         }
         self.carry_out_effects();
-        self.interval_end = match self.interval_end {
-            _ if !self.consensus.defers_commit_notices() => None,
-            None => Some(self.now + COMMIT_NOTICE_INTERVAL),
-            end => end,
-        };
     }
 
-    fn tick(&mut self) {
+    /// Does the work that is due after ticks. `delay` is the delay of the last tick.
+    fn note_ticks(&mut self, delay: Duration) {
+        self.notice_delay(delay);
         self.forget_withdrawn();
-        self.consensus.handle(Event::Tick);
         self.publish_consensus();
         self.has_ticked = true;
-    }
-
-    /// Returns the time by which the driver must run again.
-    fn next_deadline(&mut self) -> Instant {
-        let tick = self.ticks.sleep(self.consensus.deferrable_ticks());
-        self.interval_end.map_or(tick, |end| end.min(tick))
-    }
-
-    /// Returns whether ticks are deferred although they must be punctual, for example because the leader was lost.
-    fn has_to_end_deferral(&self) -> bool {
-        self.ticks.are_deferred() && self.consensus.deferrable_ticks() == 0
     }
 
     /// Returns whether a thread other than the driver's own may run the driver without waiting for the disk.
@@ -443,7 +396,6 @@ impl Driver {
             requests += usize::from(self.take(input));
         }
         inputs.note_taken(requests);
-        self.consensus.end_batch();
     }
 
     /// Processes one input. Returns whether the input was a client's request.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_core::Pace;
+use quorate_core::{Intervals, Pace};
 use quorate_node::{FlowLimits, SnapshotPolicy};
 use quorate_state::apply::StateOptions;
 use quorate_state::lease::LessorOptions;
@@ -17,6 +17,8 @@ use crate::clock::{MILLI, Micros};
 pub struct Settings {
     /// The time between two ticks.
     pub tick: Micros,
+    /// How long a leader may defer its commit notices.
+    pub commit_interval: Micros,
     /// The election timeout in ticks.
     pub election_ticks: u32,
     /// Whether a candidate runs a pre-vote before it campaigns.
@@ -69,6 +71,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             tick: 100 * MILLI,
+            commit_interval: 2 * MILLI,
             election_ticks: 10,
             pre_vote: true,
             initial_tick_advance: true,
@@ -116,8 +119,16 @@ impl Default for Settings {
 impl Settings {
     /// Returns the election timeout in milliseconds, which is the minimum time without a leader
     /// before an election.
-    pub(crate) fn election_timeout_millis(&self) -> u64 {
-        u64::from(self.election_ticks) * self.tick / MILLI
+    pub(crate) const fn election_timeout_millis(&self) -> u64 {
+        self.election_ticks as u64 * self.tick / MILLI
+    }
+
+    pub(super) const fn intervals(&self) -> Intervals {
+        Intervals {
+            tick: Duration::from_micros(self.tick),
+            election_timeout: Duration::from_millis(self.election_timeout_millis()),
+            commit_notice: Duration::from_micros(self.commit_interval),
+        }
     }
 
     pub(super) fn state_options(&self) -> StateOptions {

@@ -14,9 +14,6 @@ use crate::member::{Booted, Failure, Fatal, Out, Process, Promised, Refused, Rep
 use crate::plan::{Kind, Plan};
 use quorate_seeded_random::SplitMix64;
 
-/// The maximum length of a commit interval.
-const COMMIT_INTERVAL_MAX: Micros = 50 * MILLI;
-
 /// The time for which a process continues to run after its member is removed, as in production.
 const REMOVAL_PAUSE: Micros = SECOND;
 
@@ -62,8 +59,6 @@ pub(super) struct Host {
     pub(super) id: u64,
     /// The time of the next turn of each component.
     due: [Option<Micros>; TURNS.len()],
-    /// Whether the end of the current commit interval is scheduled.
-    pub(super) has_commit_interval: bool,
     /// Microseconds that the host's clock advances per second of virtual time.
     pub(super) clock_rate: u64,
     /// An old copy of the member's directory.
@@ -107,7 +102,6 @@ impl Host {
             promised: Promised::default(),
             id: 0,
             due: [None; TURNS.len()],
-            has_commit_interval: false,
             clock_rate,
             old_copy: None,
             exchanged_with: None,
@@ -205,10 +199,7 @@ impl World {
         if found.was_installed {
             self.rare_states.note("a starting member installs a snapshot that arrived earlier");
         }
-        if found.term < promised.term || found.last_index < promised.log {
-            self.judge
-                .fail(|| format!("h{at} breaks its promise {promised:?}: its log is {found:?}"));
-        }
+        self.check_promises(at, &promised, &booted, &found);
         self.check_log_end(at);
         if is_damaged {
             self.judge.fail(|| format!("h{at} starts although its log is damaged"));
@@ -237,7 +228,6 @@ impl World {
         host.process = Some(Box::new(process));
         host.loss_proven_in = None;
         host.due = [None; TURNS.len()];
-        host.has_commit_interval = false;
         if applied.0 == 0 && flags.joins {
             self.rare_states.note("a member joins");
         }
@@ -246,6 +236,22 @@ impl World {
         let purge = self.random_time(self.plan.purge_every);
         self.queue.push(purge, Event::Purge { host: at, life });
         self.after_step(at, Ok(()));
+    }
+
+    /// Checks that a starting member knows what its previous process promised.
+    fn check_promises(
+        &mut self,
+        at: usize,
+        promised: &Promised,
+        booted: &Booted,
+        found: &FoundLog,
+    ) {
+        let commit = found.commit.max(LogIndex(booted.state().applied().0));
+        if found.term < promised.term || found.last_index < promised.log || commit < promised.change
+        {
+            self.judge
+                .fail(|| format!("h{at} breaks its promise {promised:?}: its log is {found:?}"));
+        }
     }
 
     /// Checks that a member may start. A member that has run before must not start with an empty directory, and a
@@ -609,12 +615,8 @@ impl World {
         if process.has_asked_few_to_confirm_reads() {
             self.rare_states.note("a leader asks only some of the voters to confirm a read");
         }
-        if process.defers_commit_notices() && !self.hosts[at].has_commit_interval {
+        if process.defers_commit_notices() {
             self.rare_states.note("a leader defers its commit notices");
-            self.hosts[at].has_commit_interval = true;
-            // A longer interval than in production lets more entries be committed without a notice.
-            let end = self.now + 1 + self.rng.below(COMMIT_INTERVAL_MAX);
-            self.queue.push(end, Event::CommitInterval { host: at, life });
         }
         for turn in TURNS {
             let Some(process) = self.hosts[at].process.as_deref() else { return };

@@ -7,17 +7,6 @@ use crate::clock::{MILLI, Micros};
 const HOUSEKEEPING_EVERY: Micros = 500 * MILLI;
 
 impl World {
-    pub(super) fn end_commit_interval(&mut self, host: usize, life: u64) {
-        if self.defer_if_paused(host, || Event::CommitInterval { host, life }) {
-            return;
-        }
-        let now = self.now;
-        let Some(process) = self.process(host, life) else { return };
-        let done = process.end_commit_interval(now);
-        self.hosts[host].has_commit_interval = false;
-        self.after_step(host, done);
-    }
-
     pub(super) fn run_housekeeping(&mut self, host: usize, life: u64) {
         if self.defer_if_paused(host, || Event::Housekeeping { host, life }) {
             return;

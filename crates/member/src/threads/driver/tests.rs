@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use quorate_core::Log as CoreLog;
-use quorate_node::{Config, Proposal, SnapshotPolicy};
+use quorate_node::{COMMIT_NOTICE_INTERVAL, Config, Proposal, SnapshotPolicy};
 use quorate_peer::{Dialer, Parts};
 use quorate_raft::{ConfState, HardState, LogIndex, NONE, Term};
 use quorate_storage::disk::{Disk, Fault, FaultyDisk, IO_ERROR, Operation};
@@ -101,8 +101,12 @@ impl Fixture {
         };
         // Ticks are so rare that none comes during a test.
         let heartbeat = Duration::from_secs(3_600);
-        let times = Times { heartbeat, election_timeout: 10 * heartbeat };
-        let driver = Driver::new(node(), writer, handle.clone(), neighbours, times);
+        let intervals = Intervals {
+            tick: heartbeat,
+            election_timeout: 10 * heartbeat,
+            commit_notice: COMMIT_NOTICE_INTERVAL,
+        };
+        let driver = Driver::new(node(), writer, handle.clone(), neighbours, intervals);
         let shared = SharedDriver::new(driver, inputs);
         let run = Arc::clone(&shared);
         let thread = std::thread::spawn(move || run.run());
@@ -221,7 +225,7 @@ fn the_state_of_consensus_is_read_without_waiting_for_the_driver() {
     assert_eq!(elected.role, "StateLeader");
     assert_eq!(elected.committed, member_status.committed().get());
     // The progress of the members is published with each tick.
-    driver.as_mut().unwrap().tick();
+    driver.as_mut().unwrap().note_ticks(Duration::ZERO);
     let status = consensus();
     assert_eq!(status.progress.len(), 1);
     assert_eq!(status.progress[0].match_index, status.committed);
