@@ -56,8 +56,11 @@ struct InFlight {
     bytes: u64,
     /// The time at which the last message has left the sender.
     departed: Micros,
-    /// The size of the log entries in flight, in bytes.
-    entry_bytes: u64,
+    /// The appends with entries in flight: the term, the index of the last entry, and the size of the entries in bytes.
+    appends: Vec<(Term, LogIndex, u64)>,
+    /// The last entry that the receiver has acknowledged, with the term of the leader that has received the
+    /// acknowledgement. The entry may have reached the receiver in a snapshot.
+    acknowledged: (Term, LogIndex),
     /// The term of the last append with entries, and the highest index of an entry that was sent in this term.
     highest: (Term, LogIndex),
     /// The number of messages that were sent on the link.
@@ -67,10 +70,13 @@ struct InFlight {
 }
 
 impl InFlight {
-    /// Returns the bytes of entries in flight, unless some of them may be in flight twice: a leader that has lost an
-    /// append, or is new, sends entries again.
-    fn unrepeated_bytes(&self) -> Option<u64> {
-        (self.sent - self.count as u64 >= self.repeated_at).then_some(self.entry_bytes)
+    /// Returns the bytes of entries that are in flight and not acknowledged, unless some of them may be in flight twice:
+    /// a leader that has lost an append, or is new, sends entries again.
+    fn unacknowledged_bytes(&self) -> Option<u64> {
+        let unacknowledged =
+            self.appends.iter().filter(|(term, last, _)| (*term, *last) > self.acknowledged);
+        (self.sent - self.count as u64 >= self.repeated_at)
+            .then(|| unacknowledged.map(|(.., bytes)| bytes).sum())
     }
 }
 
@@ -171,9 +177,10 @@ impl Network {
         let count = if repeats && rng.below(20) == 0 { 2 } else { 1 };
         in_flight.count += count;
         in_flight.bytes += cargo.bytes * count as u64;
-        in_flight.entry_bytes += cargo.entry_bytes * count as u64;
         in_flight.sent += count as u64;
         if let Some((term, indexes)) = &cargo.entries {
+            let append = (*term, *indexes.end(), cargo.entry_bytes);
+            in_flight.appends.extend(std::iter::repeat_n(append, count));
             if (*term, *indexes.start()) <= in_flight.highest
                 || *term > in_flight.highest.0
                 || count > 1
@@ -190,10 +197,17 @@ impl Network {
         Sent::Arrives((0..count).map(|_| self.arrival((from, to), departs, plan, rng)).collect())
     }
 
-    /// Returns the bytes of log entries in flight on a link, unless some of them may be in flight twice.
+    /// Returns the bytes of log entries that are in flight on a link and not acknowledged, unless some of them may be in
+    /// flight twice.
     #[must_use]
-    pub fn unrepeated_bytes(&self, from: usize, to: usize) -> Option<u64> {
-        self.in_flight[from][to].unrepeated_bytes()
+    pub fn unacknowledged_bytes(&self, from: usize, to: usize) -> Option<u64> {
+        self.in_flight[from][to].unacknowledged_bytes()
+    }
+
+    /// Records that the leader of this term on host `from` has received an acknowledgement from host `to`.
+    pub fn note_acknowledged(&mut self, from: usize, to: usize, term: Term, index: LogIndex) {
+        let acknowledged = &mut self.in_flight[from][to].acknowledged;
+        *acknowledged = (*acknowledged).max((term, index));
     }
 
     /// Records that a message has arrived or been dropped.
@@ -201,7 +215,11 @@ impl Network {
         let in_flight = &mut self.in_flight[from][to];
         in_flight.count -= 1;
         in_flight.bytes -= cargo.bytes;
-        in_flight.entry_bytes -= cargo.entry_bytes;
+        if let Some((term, indexes)) = &cargo.entries {
+            let append = (*term, *indexes.end(), cargo.entry_bytes);
+            let arrived = in_flight.appends.iter().position(|sent| *sent == append);
+            in_flight.appends.remove(arrived.expect("a message that arrives was sent"));
+        }
     }
 
     fn arrival(

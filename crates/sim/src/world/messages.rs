@@ -45,7 +45,7 @@ impl World {
     /// reordering, it is not known which messages are in flight.
     fn check_in_flight(&mut self, from: usize, to: usize, sent: &Cargo) {
         let bytes_max = self.plan.settings.flow_limits.inflight_bytes + sent.entry_bytes;
-        if let Some(bytes) = self.network.unrepeated_bytes(from, to)
+        if let Some(bytes) = self.network.unacknowledged_bytes(from, to)
             && sent.entry_bytes > 0
             && bytes > bytes_max
             && !self.plan.has(Kind::Reordering)
@@ -90,6 +90,9 @@ impl World {
             let is_beyond = process.terms().at(message.commit).is_err();
             if message.kind == MessageKind::Heartbeat && is_beyond {
                 host.loss_proven_in = Some(message.term);
+            }
+            if message.kind == MessageKind::AppendResponse && !message.reject {
+                self.network.note_acknowledged(to, from, message.term, message.index);
             }
             process.receive(message, same_read);
             self.schedule(to);

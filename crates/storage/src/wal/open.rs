@@ -298,8 +298,8 @@ fn zero_after_end(segment: &Segment, offset: u64) -> Result<(), WalError> {
 }
 
 /// Makes all records of a log durable. A process that ended before a sync may have left records only in the system's
-/// memory, so a caller that changes other files because of a record must call this function first. [`Wal::open`] does the
-/// same for the records that it reads.
+/// memory, so a caller that changes other files because of a record must call this function first. [`Wal::open`] also
+/// makes the records durable that it reads.
 pub fn sync_records(disk: &dyn Disk, dir: &Path) -> Result<(), WalError> {
     let Some(last) = list(disk, dir)?.segments.pop() else { return Ok(()) };
     let segment = Segment::open(disk, dir, last, OpenMode::ReadWrite)?;
