@@ -401,4 +401,10 @@ impl<T, R> BackendWriter<T, R> {
         self.steps.clear();
         self.reclaiming = None;
     }
+
+    /// Returns whether [`BackendWriter::give_up`] was called.
+    #[must_use]
+    pub const fn has_given_up(&self) -> bool {
+        self.has_given_up
+    }
 }

@@ -73,9 +73,10 @@ struct Barrier<R> {
 }
 
 impl<R: WaitingReads> Consensus<R> {
-    /// Creates a driver for this node. All entries up to `applied` have been applied.
+    /// Starts this node and its ticks. All entries up to `applied` have been applied.
     #[must_use]
-    pub fn new(node: Node, applied: LogIndex, intervals: Intervals, now: Instant) -> Self {
+    pub fn start(mut node: Node, applied: LogIndex, intervals: Intervals, now: Instant) -> Self {
+        node.start();
         let election_timeout = intervals.election_timeout.as_millis();
         let election_timeout_millis = u64::try_from(election_timeout).unwrap_or(u64::MAX);
         Self {
@@ -88,12 +89,6 @@ impl<R: WaitingReads> Consensus<R> {
             applied,
             undecided: VecDeque::new(),
         }
-    }
-
-    /// Starts the node and its ticks. Must be called once, before any other method.
-    pub fn start(&mut self, now: Instant) {
-        self.schedule.restart(now);
-        self.node.start();
     }
 
     /// Queues a request for the log.
@@ -139,7 +134,7 @@ impl<R: WaitingReads> Consensus<R> {
     }
 
     /// Sets the time, read from a monotonic clock. Later heartbeats carry this time.
-    pub(crate) fn note_time(&mut self, now: Millis) {
+    fn note_time(&mut self, now: Millis) {
         self.now = self.now.max(now);
         self.node.note_time(now.0);
     }
@@ -193,7 +188,7 @@ impl<R: WaitingReads> Consensus<R> {
     }
 
     /// Ends a batch. The caller has passed in all queued inputs.
-    pub(crate) fn end_batch(&mut self) {
+    fn end_batch(&mut self) {
         self.flush_proposals();
         self.start_round();
         self.node.end_batch();
@@ -381,7 +376,7 @@ mod tests {
         Instant::now()
     }
 
-    fn consensus(voters: Vec<u64>, learners: Vec<u64>) -> Consensus<Vec<u64>> {
+    fn consensus(voters: Vec<u64>, learners: Vec<u64>, now: Instant) -> Consensus<Vec<u64>> {
         let node = Node::new(Config {
             id: 1,
             election_ticks: 10,
@@ -401,39 +396,89 @@ mod tests {
             entries: Vec::new(),
             applied: LogIndex(0),
         });
-        Consensus::new(node.unwrap(), LogIndex(0), INTERVALS, now())
+        Consensus::start(node.unwrap(), LogIndex(0), INTERVALS, now)
     }
 
     /// Polls all effects. The simulated disk completes every write immediately, and the readers of a round that has
-    /// passed continue.
-    fn settle(consensus: &mut Consensus<Vec<u64>>) {
+    /// passed continue. Returns the highest commit index in the sent messages.
+    fn settle(consensus: &mut Consensus<Vec<u64>>) -> LogIndex {
+        let mut sent = LogIndex(0);
         while let Some(effect) = consensus.poll_effect() {
             match effect {
                 Effect::Persist(persist) => {
                     consensus.handle(Event::Persisted { token: persist.token });
                 }
                 Effect::BarrierPassed { .. } => consensus.waiting_reads().clear(),
+                Effect::Send(message) => sent = sent.max(message.commit),
                 _ => {}
             }
         }
+        sent
+    }
+
+    /// Starts the first of three members and makes it the leader. The second one has acknowledged its first entry.
+    fn leader(now: Instant) -> Consensus<Vec<u64>> {
+        let mut consensus = consensus(vec![1, 2, 3], vec![], now);
+        while consensus.status().hard_state.vote != 1 {
+            consensus.handle(Event::Tick);
+            settle(&mut consensus);
+        }
+        let vote = from(&consensus, 2, MessageKind::VoteResponse);
+        consensus.handle(Event::Received(vec![vote]));
+        settle(&mut consensus);
+        acknowledge(&mut consensus, 1);
+        consensus
+    }
+
+    /// Returns a message from this member in the current term.
+    fn from(consensus: &Consensus<Vec<u64>>, id: u64, kind: MessageKind) -> Message {
+        let term = consensus.status().hard_state.term;
+        Message { from: id, term, ..Message::new(kind, 1) }
+    }
+
+    /// Makes the second member acknowledge the entries up to `index`.
+    fn acknowledge(consensus: &mut Consensus<Vec<u64>>, index: u64) {
+        let message = from(consensus, 2, MessageKind::AppendResponse);
+        let ack = Message { index: LogIndex(index), ..message };
+        consensus.handle(Event::Received(vec![ack]));
+        settle(consensus);
+    }
+
+    #[test]
+    fn deferred_commit_notices_are_sent_in_the_turn_in_which_a_commit_interval_without_commits_ends()
+     {
+        let start = now();
+        let mut consensus = leader(start);
+        let turn = |consensus: &mut Consensus<Vec<u64>>, at| {
+            consensus.begin_turn(Now { instant: at, millis: Millis(0) });
+            _ = consensus.end_turn(LogIndex(0), false);
+            settle(consensus)
+        };
+        // A leader announces commits at once while other members may have forwarded requests to it.
+        for _ in 0..10 {
+            consensus.handle(Event::Tick);
+            settle(&mut consensus);
+            let response = from(&consensus, 2, MessageKind::HeartbeatResponse);
+            consensus.handle(Event::Received(vec![response]));
+        }
+        for id in 1..=2 {
+            consensus.propose(Proposal { request_id: id, data: Bytes::from_static(b"x") });
+            turn(&mut consensus, start);
+            acknowledge(&mut consensus, id + 1);
+        }
+        assert_eq!(consensus.commit_index(), LogIndex(3));
+        let interval_end = consensus.sleep();
+        assert_eq!(interval_end, start + INTERVALS.commit_notice);
+        assert_eq!(turn(&mut consensus, interval_end), LogIndex(0), "there were commits");
+        assert_eq!(consensus.sleep(), interval_end + INTERVALS.commit_notice);
+        assert_eq!(turn(&mut consensus, interval_end + INTERVALS.commit_notice), LogIndex(3));
+        assert!(consensus.sleep() > interval_end + 2 * INTERVALS.commit_notice);
     }
 
     /// Reads that arrive during a round reach the node only after the round.
     #[test]
     fn a_read_that_arrives_during_a_late_round_makes_the_leader_ask_the_other_voters() {
-        let mut consensus = consensus(vec![1, 2, 3], vec![]);
-        consensus.start(now());
-        while consensus.status().hard_state.vote != 1 {
-            consensus.handle(Event::Tick);
-            settle(&mut consensus);
-        }
-        let term = consensus.status().hard_state.term;
-        let from = |id, kind| Message { from: id, term, ..Message::new(kind, 1) };
-        consensus.handle(Event::Received(vec![from(2, MessageKind::VoteResponse)]));
-        settle(&mut consensus);
-        let ack = Message { index: LogIndex(1), ..from(2, MessageKind::AppendResponse) };
-        consensus.handle(Event::Received(vec![ack]));
-        settle(&mut consensus);
+        let mut consensus = leader(now());
         // Starts a read at a given time, and returns the heartbeats that it causes.
         let read = |consensus: &mut Consensus<Vec<u64>>, millis| {
             consensus.note_time(Millis(millis));
@@ -450,7 +495,8 @@ mod tests {
         let survey = read(&mut consensus, 100);
         assert_eq!(asked(&survey), [2, 3]);
         let context = survey[0].context.clone();
-        let answer = Message { context, ..from(2, MessageKind::HeartbeatResponse) };
+        let response = from(&consensus, 2, MessageKind::HeartbeatResponse);
+        let answer = Message { context, ..response };
         consensus.handle(Event::Received(vec![answer]));
         settle(&mut consensus);
         assert_eq!(asked(&read(&mut consensus, 200)), [2]);
@@ -468,8 +514,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_sleeps_through_deferred_ticks_is_woken_when_ticks_must_be_punctual() {
-        let (mut consensus, start) = (consensus(vec![1, 2, 3], vec![]), now());
-        consensus.start(start);
+        let start = now();
+        let mut consensus = consensus(vec![1, 2, 3], vec![], start);
         let from_leader = |kind| Message { from: 2, term: Term(1), ..Message::new(kind, 1) };
         let after = |ticks| start + INTERVALS.tick * ticks;
         receive(&mut consensus, after(0), from_leader(MessageKind::Heartbeat));
@@ -485,8 +531,7 @@ mod tests {
 
     #[test]
     fn a_leader_refuses_proposals_during_a_leadership_transfer() {
-        let mut consensus = consensus(vec![1, 2], vec![]);
-        consensus.start(now());
+        let mut consensus = consensus(vec![1, 2], vec![], now());
         while consensus.status().hard_state.vote != 1 {
             consensus.handle(Event::Tick);
             settle(&mut consensus);
@@ -509,7 +554,7 @@ mod tests {
     #[test]
     fn a_sole_voter_with_a_learner_does_not_count_as_the_only_member() {
         for (learners, is_alone) in [(vec![], true), (vec![2], false)] {
-            let consensus = consensus(vec![1], learners);
+            let consensus = consensus(vec![1], learners, now());
             assert!(!consensus.has_other_voters());
             assert_eq!(consensus.node.is_only_member(), is_alone);
         }

@@ -59,6 +59,7 @@ pub mod request;
 mod snapshot;
 pub mod start;
 mod state_machine;
+mod stop;
 
 pub use applied_waits::AppliedWaits;
 pub use backend_writer::{
@@ -76,6 +77,7 @@ pub use pending::{Load, Pending};
 pub use quorate_node::limits::INFLIGHT_BYTES_MAX;
 pub use snapshot::{Purger, SnapshotOrder, configuration_of};
 pub use state_machine::{ApplyError, Begun, Job, Next, Now, Outlet, Output, Pace, StateMachine};
+pub use stop::StopStep;
 
 #[cfg(test)]
 #[expect(

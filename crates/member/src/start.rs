@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use quorate_api::deep_txn;
 use quorate_core::bootstrap::Identity;
 use quorate_core::start::storage_version;
-use quorate_core::{BackendWriter, Intervals, Log, ORDERS_QUEUED_MAX, Pace, StateMachine};
+use quorate_core::{
+    BackendWriter, Intervals, Log, ORDERS_QUEUED_MAX, Pace, StateMachine, StopStep,
+};
 use quorate_node::{COMMIT_NOTICE_INTERVAL, Node};
 use quorate_peer::Peers;
 use quorate_raft::{LogIndex, Term};
@@ -24,7 +26,7 @@ use crate::handles::{Handles, Parts};
 use crate::threads::accepted_compactions::AcceptedCompactions;
 use crate::threads::applier::{self, Applier, SharedApplier};
 use crate::threads::channels::{
-    ApplierHandle, Done, DriverHandle, DriverInputs, Input, Job, Order, SnapshotNotice,
+    ApplierHandle, DriverHandle, DriverInputs, Input, Job, Order, SnapshotNotice,
 };
 use crate::threads::clock::Clock;
 use crate::threads::committer::Committer;
@@ -232,26 +234,33 @@ pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
 }
 
 impl Running {
-    /// Stops the threads in the order in which work passes through them. A thread that has ended early has already
-    /// reported the reason.
+    /// Stops the threads. A thread that has ended early has already reported the reason.
     pub fn stop(self) {
-        let [raft, apply, backend] = self.threads;
+        let [mut raft, mut apply, mut backend] = self.threads.map(Some);
+        let join = |thread: &mut Option<JoinHandle<()>>| drop(thread.take().map(JoinHandle::join));
         self.handles.peers.stop();
         _ = self.backend_ending.try_send(());
-        // All changes are committed to the backend file before the log stops, so that a snapshot in progress is marked
-        // in the log. A snapshot without a mark is ignored, so after a downgrade the older release would start from an
-        // earlier snapshot and replay entries that it does not understand.
-        let (done, is_done) = crossbeam_channel::bounded(1);
-        let done: Done<()> = Box::new(move |()| _ = done.send(()));
-        _ = self.applier.send(Job::Commit(done));
-        // An error means that the applier or the backend thread has ended and has already reported the reason.
-        _ = is_done.recv();
-        self.driver.report(Input::Stop);
-        drop(raft.join());
-        _ = self.applier.send(Job::Stop);
-        drop(apply.join());
-        drop(self.backend_orders.send(Order::Stop));
-        drop(backend.join());
+        for step in StopStep::ORDER {
+            match step {
+                StopStep::EndConsensus => {
+                    let (done, is_done) = crossbeam_channel::bounded(1);
+                    self.driver.report(Input::Stop(Box::new(move |()| _ = done.send(()))));
+                    _ = is_done.recv();
+                }
+                StopStep::EndStateMachine => {
+                    _ = self.applier.send(Job::Stop);
+                    join(&mut apply);
+                }
+                StopStep::EndBackend => {
+                    drop(self.backend_orders.send(Order::Stop));
+                    join(&mut backend);
+                }
+                StopStep::CloseLog => {
+                    self.driver.report(Input::CloseLog);
+                    join(&mut raft);
+                }
+            }
+        }
     }
 }
 

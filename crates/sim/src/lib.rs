@@ -11,8 +11,8 @@
 //!
 //! # Not here
 //!
-//! Threads, sockets, and the order in which the production shell starts and stops its threads. `docs/testing.md` lists
-//! the parts of the shell that the simulator imitates, and explains why.
+//! Threads, sockets, and the order in which the production shell starts its threads. `docs/testing.md` lists the parts of
+//! the shell that the simulator imitates, and explains why.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 

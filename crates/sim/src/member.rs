@@ -21,6 +21,7 @@ mod outlet;
 mod reports;
 mod requests;
 pub mod settings;
+mod stop;
 mod terms;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -180,7 +181,8 @@ pub struct Process {
     dirs: DataDir,
     pub(crate) depot: Depot,
     consensus: Consensus<Vec<Reader>>,
-    log: Log,
+    /// The log, unless it is closed.
+    log: Option<Log>,
     machine: StateMachine<Completion>,
     writer: BackendWriter<Completion, Completion>,
     backend: Backend,
@@ -224,6 +226,8 @@ pub struct Process {
     /// Members from which this process accepts messages.
     pub(crate) members: BTreeSet<u64>,
     pub(crate) removed: BTreeSet<u64>,
+    /// The index of the last snapshot of its own state that this process has saved.
+    saved_snapshot: LogIndex,
     /// The promises of this process to other members.
     pub promised: Promised,
     /// The terms of the entries in the log.
@@ -260,8 +264,8 @@ impl Process {
         let outputs = Outputs::new(id, applied, applied_term);
         let mut process = Self {
             depot,
-            consensus: Consensus::new(node, applied, settings.intervals(), started),
-            log: Log::new(wal, Arc::clone(&disk), snap_dir.clone()),
+            consensus: Consensus::start(node, applied, settings.intervals(), started),
+            log: Some(Log::new(wal, Arc::clone(&disk), snap_dir.clone())),
             machine,
             writer: BackendWriter::new(backend.clone(), Arc::clone(&disk), snap_dir),
             committed: applied,
@@ -297,13 +301,13 @@ impl Process {
             streams: BTreeMap::new(),
             members: known,
             removed,
+            saved_snapshot: LogIndex::ZERO,
             promised: Promised::default(),
             terms: booted.terms,
             clock,
             now,
             out: Vec::new(),
         };
-        process.consensus.start(started);
         process.sleeps_until = process.consensus.sleep();
         process
     }
@@ -526,17 +530,21 @@ impl Process {
     }
 
     fn mark_now(&mut self, mark: &SnapshotMark) -> Result<Vec<Event>, Fatal> {
-        let marked = self.log.mark(mark).map_err(|error| Fatal::of("the log")(&error))?;
+        let marked = self.log().mark(mark).map_err(|error| Fatal::of("the log")(&error))?;
         let persisted = marked.synced.map(|synced| Event::Persisted { token: synced.token });
         let taken = Event::SnapshotTaken { index: marked.index };
         Ok(persisted.into_iter().chain([taken]).collect())
+    }
+
+    const fn log(&mut self) -> &mut Log {
+        self.log.as_mut().expect("a process is not used after it has closed its log")
     }
 
     fn append_to_log(&mut self) -> Result<(), Fatal> {
         for order in std::mem::take(&mut self.log_orders) {
             match order {
                 LogOrder::Append(persist) => {
-                    self.log.append(&persist).map_err(|error| Fatal::of("the log")(&error))?;
+                    self.log().append(&persist).map_err(|error| Fatal::of("the log")(&error))?;
                 }
                 LogOrder::Mark(mark) => {
                     let events = self.mark_now(&mark)?;
@@ -550,14 +558,14 @@ impl Process {
 
     fn sync_log(&mut self) -> Result<(), Fatal> {
         self.log_needs_sync = false;
-        let synced = self.log.sync().map_err(|error| Fatal::of("the log")(&error))?;
+        let synced = self.log().sync().map_err(|error| Fatal::of("the log")(&error))?;
         if let Some(synced) = synced {
             if synced.shortage.is_some() {
                 self.out.push(Out::RareState("there is no room to preallocate the log"));
             }
             self.inputs.push_back(Input::Event(Event::Persisted { token: synced.token }));
         } else {
-            self.log.prepare().map_err(|error| Fatal::of("the log")(&error))?;
+            self.log().prepare().map_err(|error| Fatal::of("the log")(&error))?;
         }
         Ok(())
     }
@@ -576,7 +584,7 @@ impl Process {
             match self.machine.take(job, now, &mut self.outputs).map_err(|error| fatal(&error))? {
                 Next::GoOn => self.machine.hand_over_if_due(now.instant, &mut self.outputs),
                 Next::AwaitInstall => self.is_installing = true,
-                Next::End => {}
+                Next::End => return Ok(()),
             }
             if !self.jobs.is_empty() || self.is_installing {
                 return Ok(());
@@ -645,42 +653,6 @@ impl Process {
         if std::mem::take(&mut self.outputs.is_removed) {
             self.out.push(Out::Removed);
         }
-    }
-
-    /// Shuts the process down cleanly, finishing all work that waits neither for disk space nor for a peer.
-    ///
-    /// # Errors
-    ///
-    /// The disk failed.
-    pub fn stop(mut self, now: Micros) -> Result<(), Fatal> {
-        self.now = now;
-        if self.log_needs_sync {
-            self.sync_log()?;
-        }
-        self.append_to_log()?;
-        self.sync_log()?;
-        let hard_state = self.consensus.unwritten_hard_state();
-        let time = self.clock_now();
-        if self.is_installing {
-            return Ok(());
-        }
-        let fatal = Fatal::of("shutdown");
-        while let Some(job) = self.jobs.pop_front() {
-            if let Next::AwaitInstall =
-                self.machine.take(job, time, &mut self.outputs).map_err(|error| fatal(&error))?
-            {
-                return Ok(());
-            }
-        }
-        self.machine.take(Job::Stop, time, &mut self.outputs).map_err(|error| fatal(&error))?;
-        if self.writer.lacks_space() {
-            self.writer.give_up();
-        }
-        while let Some(order) = self.outputs.orders.pop_front() {
-            self.writer.take(order, time.instant);
-            while self.writer.step().map_err(|error| fatal(&error))?.is_some() {}
-        }
-        self.log.close(hard_state).map_err(|error| fatal(&error))
     }
 
     fn fail_proposal(&mut self, request_id: u64, failure: ProposalFailure) {

@@ -61,10 +61,6 @@ impl Schedule {
         let sleeps_until = ticks.sleep(0);
         Self { intervals, ticks, interval_end: None, now, has_ticked: false, sleeps_until }
     }
-
-    pub(super) fn restart(&mut self, now: Instant) {
-        *self = Self::begin(self.intervals, now);
-    }
 }
 
 impl<R: WaitingReads> Consensus<R> {

@@ -76,7 +76,7 @@ fn run_until_power_cut(seed: u64, stop: Option<u64>) -> (Folder, FaultyDisk, Cli
     let ended = result.and_then(|()| {
         assert!(member.reads_done() > 0, "reads are answered");
         client.check(member.machine.state(), "at the end");
-        member.stop()
+        member.stop(&mut client)
     });
     assert_eq!(ended.is_ok(), stop.is_none(), "{ended:?}");
     (folder, disk, client, mark)

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use quorate_node::{Config, Effect, Event, FlowLimits, Node, Persist, SnapshotPolicy};
 use quorate_raft::confchange::wire as change_wire;
 use quorate_raft::{
-    ConfChange, ConfChangeKind, Entry, EntryKind, HardState, LogIndex, Message, MessageKind,
-    SnapshotOutcome, Term,
+    ConfChange, ConfChangeKind, Entry, EntryKind, LogIndex, Message, MessageKind, SnapshotOutcome,
+    Term,
 };
 use quorate_seeded_random::SplitMix64;
 use quorate_state::apply::{Refusal, Request, Response, StateOptions};
@@ -30,7 +30,7 @@ use super::{Client, INTERVALS};
 use crate::start::{self, Start};
 use crate::{
     BackendWriter, Begun, Consensus, Job, Log, Next, Now, Order, Outlet, Output, Pace, Purger,
-    Report, StateMachine, configuration_of,
+    Report, StateMachine, StopStep, configuration_of,
 };
 
 pub(super) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -236,6 +236,8 @@ pub(super) struct Member {
     purger: Purger,
     now: Instant,
     elapsed: Duration,
+    /// The time of consensus, which passes only with ticks.
+    ticked_at: Instant,
     pub(super) promised: Promised,
 }
 
@@ -264,8 +266,8 @@ impl Member {
         let machine =
             StateMachine::new(recovered.state, backend.clone(), MemberId(id), pace(), now);
         let snap_dir = dirs.snap();
-        let mut member = Self {
-            consensus: Consensus::new(node, applied, INTERVALS, now),
+        Ok(Self {
+            consensus: Consensus::start(node, applied, INTERVALS, now),
             log: Log::new(wal, Arc::clone(&shared), snap_dir.clone()),
             machine,
             writer: BackendWriter::new(backend, Arc::clone(&shared), snap_dir.clone()),
@@ -293,10 +295,9 @@ impl Member {
             dirs,
             now,
             elapsed: Duration::ZERO,
+            ticked_at: now,
             promised: Promised::default(),
-        };
-        member.consensus.start(now);
-        Ok(member)
+        })
     }
 
     /// Returns whether the member leads and has applied the first entry of its term.
@@ -329,7 +330,8 @@ impl Member {
             Turn::Backend => self.run_backend()?,
             Turn::Time => {
                 self.let_time_pass();
-                self.inputs.push_back(Input::Event(Event::Tick));
+                self.ticked_at += INTERVALS.tick;
+                self.run_consensus(0, client)?;
             }
             Turn::Purge => self.purger.run(|_| ())?,
         }
@@ -340,8 +342,7 @@ impl Member {
 
     /// Returns whether no machine has work left.
     pub(super) fn is_idle(&self) -> bool {
-        let is_tick = |input: &Input| matches!(input, Input::Event(Event::Tick));
-        self.inputs.iter().all(is_tick)
+        self.inputs.is_empty()
             && self.log_orders.is_empty()
             && self.jobs.is_empty()
             && self.outputs.orders.is_empty()
@@ -351,6 +352,7 @@ impl Member {
     }
 
     fn run_consensus(&mut self, count: usize, client: &mut Client) -> Outcome {
+        self.consensus.begin_turn(Now { instant: self.ticked_at, millis: self.now().millis });
         for _ in 0..count.min(self.inputs.len()) {
             match self.inputs.pop_front().expect("the queue has at least this many items") {
                 Input::Event(event) => self.consensus.handle(event),
@@ -364,8 +366,8 @@ impl Member {
                 Input::Mark(mark) => self.mark(mark)?,
             }
         }
-        self.consensus.end_batch();
-        self.consensus.notice_applied(self.outputs.published);
+        self.consensus.end_turn(self.outputs.published, count > 0);
+        self.consensus.sleep();
         loop {
             while let Some(effect) = self.consensus.poll_effect() {
                 self.carry_out(effect, client)?;
@@ -589,14 +591,41 @@ impl Member {
     }
 
     /// Stops the member cleanly.
-    pub(super) fn stop(mut self) -> Outcome {
-        let hard_state: Option<HardState> = self.consensus.unwritten_hard_state();
-        self.machine.take(Job::Stop, self.now(), &mut self.outputs)?;
-        while let Some(order) = self.outputs.orders.pop_front() {
-            self.writer.take(order, self.now().instant);
-            while self.writer.step()?.is_some() {}
+    pub(super) fn stop(mut self, client: &mut Client) -> Outcome {
+        for step in StopStep::ORDER {
+            match step {
+                StopStep::EndConsensus => self.run_consensus(self.inputs.len(), client)?,
+                StopStep::EndStateMachine => {
+                    self.jobs.push_back(Job::Stop);
+                    while let Some(job) = self.jobs.pop_front() {
+                        self.machine.take(job, self.now(), &mut self.outputs)?;
+                    }
+                }
+                StopStep::EndBackend => {
+                    while !self.outputs.orders.is_empty() {
+                        self.run_backend()?;
+                    }
+                    while self.writer.step()?.is_some() {}
+                }
+                StopStep::CloseLog => self.write_last_marks()?,
+            }
         }
-        Ok(self.log.close(hard_state)?)
+        Ok(self.log.close(self.consensus.unwritten_hard_state())?)
+    }
+
+    fn write_last_marks(&mut self) -> Outcome {
+        for order in std::mem::take(&mut self.log_orders) {
+            match order {
+                LogOrder::Append(persist) => _ = self.log.append(&persist)?,
+                LogOrder::Mark(mark) => self.mark_now(&mark)?,
+            }
+        }
+        for input in std::mem::take(&mut self.inputs) {
+            if let Input::Mark(mark) = input {
+                self.mark_now(&mark)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -101,8 +101,11 @@ pub(crate) enum Input {
         index: LogIndex,
         done: Done<Option<Stages>>,
     },
-    /// End the thread. The entries stay in the log and are read again when the member restarts.
-    Stop,
+    /// Execute a last turn of consensus, then call back. Until the log is closed, only marks of snapshots are written
+    /// to it. The entries stay in the log and are read again when the member restarts.
+    Stop(Done<()>),
+    /// Close the log and end the thread.
+    CloseLog,
 }
 
 /// Runs the driver or the applier on a thread that has an input for it.
@@ -277,9 +280,14 @@ pub(crate) struct DriverInputs {
 }
 
 impl DriverInputs {
-    /// Waits for inputs until the deadline. The inputs stay in the queue.
-    pub(crate) fn wait(&self, deadline: Instant) -> Result<(), ReceiveError> {
-        self.receiver.wait(Some(deadline))
+    /// Waits for inputs, until the deadline if there is one. The inputs stay in the queue.
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
+        self.receiver.wait(deadline)
+    }
+
+    /// Drops the queued inputs and refuses further ones.
+    pub(crate) fn close(&self) {
+        self.receiver.close();
     }
 
     /// Takes all queued inputs into `batch`, which must be empty.
@@ -319,7 +327,7 @@ mod tests {
             for input in batch {
                 match input {
                     Input::Unreachable(number) => seen.push(number),
-                    Input::Stop => self.has_stopped.store(true, Ordering::Relaxed),
+                    Input::CloseLog => self.has_stopped.store(true, Ordering::Relaxed),
                     _ => panic!("the test received an input that it did not send"),
                 }
             }
@@ -360,7 +368,7 @@ mod tests {
         handle.report_inline(Input::Unreachable(1));
         drop(running);
         let far = Instant::now() + Duration::from_secs(60);
-        assert_eq!(recorder.inputs.wait(far), Ok(()));
+        assert_eq!(recorder.inputs.wait(Some(far)), Ok(()));
     }
 
     #[test]
@@ -371,7 +379,7 @@ mod tests {
             let driver = scope.spawn(|| {
                 while !recorder.has_stopped.load(Ordering::Relaxed) {
                     let far = Instant::now() + Duration::from_secs(60);
-                    assert_eq!(recorder.inputs.wait(far), Ok(()));
+                    assert_eq!(recorder.inputs.wait(Some(far)), Ok(()));
                     recorder.process(&mut recorder.seen.lock());
                 }
             });
@@ -391,7 +399,7 @@ mod tests {
             for sender in senders {
                 sender.join().unwrap();
             }
-            handle.report(Input::Stop);
+            handle.report(Input::CloseLog);
             driver.join().unwrap();
         });
         assert_eq!(recorder.seen.lock().len() as u64, 4 * COUNT);

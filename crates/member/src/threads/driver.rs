@@ -39,7 +39,7 @@ use quorate_storage::wal::SnapshotMark;
 
 use crate::threads::batch_queue::ReceiveError;
 use crate::threads::channels::{
-    ApplierHandle, DriverHandle, DriverInputs, Input, Job, RunInline, SnapshotNotice,
+    ApplierHandle, Done, DriverHandle, DriverInputs, Input, Job, RunInline, SnapshotNotice,
 };
 use crate::threads::clock::Clock;
 use crate::threads::completion::CompletionBatch;
@@ -96,11 +96,11 @@ impl SharedDriver {
         shared
     }
 
-    /// Runs on the driver's thread until the stop input, then closes the log.
+    /// Runs on the driver's thread until the log is closed.
     pub(crate) fn run(&self) {
         let mut deadline = self.take_turn(Driver::start);
         while let Some(until) = deadline {
-            if self.inputs.wait(until) == Err(ReceiveError::Closed) {
+            if self.inputs.wait(Some(until)) == Err(ReceiveError::Closed) {
                 break;
             }
             deadline = self.take_turn(|driver| driver.run_queued(&self.inputs));
@@ -108,7 +108,33 @@ impl SharedDriver {
         // The lock is released before the log is closed, because closing waits for the log thread, and the log thread
         // tries to take the lock when it sends a last report.
         let driver = self.driver.lock().take();
-        driver.expect("only this thread ends the driver").close();
+        let mut driver = driver.expect("only this thread ends the driver");
+        self.write_last_marks(&mut driver);
+        driver.close();
+        self.inputs.close();
+    }
+
+    /// Writes the marks of the snapshots that the backend thread saves before it ends.
+    fn write_last_marks(&self, driver: &mut Driver) {
+        let mut batch = Vec::new();
+        if let Some(stopped) = driver.stopped.take() {
+            stopped(());
+        }
+        while !driver.closes_log && !matches!(driver.log, Log::Closed) {
+            if self.inputs.wait(None) == Err(ReceiveError::Closed) {
+                return;
+            }
+            self.inputs.take(&mut batch);
+            for input in batch.drain(..) {
+                match input {
+                    Input::MarkSnapshot(mark) => driver.mark_snapshot(mark),
+                    Input::Stop(stopped) => stopped(()),
+                    Input::CloseLog => driver.closes_log = true,
+                    // No turn follows, so the senders of requests receive no response.
+                    _ => {}
+                }
+            }
+        }
     }
 
     /// Runs the driver on its own thread. Returns the time by which the driver must run again, or `None` after a stop.
@@ -188,7 +214,11 @@ pub(crate) struct Driver {
     has_ticked: bool,
     /// The time at which the last inputs were received or the last sync ended.
     now: Instant,
+    /// Whether this turn is the last one.
     stopping: bool,
+    /// Called after the last turn.
+    stopped: Option<Done<()>>,
+    closes_log: bool,
 }
 
 impl fmt::Debug for Driver {
@@ -214,7 +244,7 @@ impl Driver {
         let applied = neighbours.member_status.applied();
         let now = Instant::now();
         Self {
-            consensus: Consensus::new(node, applied, intervals, now),
+            consensus: Consensus::start(node, applied, intervals, now),
             handle,
             batch: Vec::new(),
             log: Log::Here(Box::new(writer)),
@@ -228,11 +258,12 @@ impl Driver {
             has_ticked: false,
             now,
             stopping: false,
+            stopped: None,
+            closes_log: false,
         }
     }
 
     fn start(&mut self) {
-        self.consensus.start(Instant::now());
         self.publish_consensus();
         self.carry_out_effects();
     }
@@ -444,8 +475,14 @@ impl Driver {
                 self.mark_snapshot(mark);
                 return false;
             }
-            Input::Stop => {
+            Input::Stop(stopped) => {
                 self.stopping = true;
+                self.stopped = Some(stopped);
+                return false;
+            }
+            Input::CloseLog => {
+                self.stopping = true;
+                self.closes_log = true;
                 return false;
             }
             // The wake-up carries no data. The applied index, which may be its cause, is read after the batch.

@@ -11,7 +11,7 @@ impl Process {
     pub(super) fn run_consensus_on_its_thread(&mut self) -> Result<(), Fatal> {
         self.run_consensus()?;
         if self.consensus_writes_log {
-            self.log.prepare().map_err(|error| Fatal::of("the log")(&error))?;
+            self.log().prepare().map_err(|error| Fatal::of("the log")(&error))?;
         }
         self.sleeps_until = self.consensus.sleep();
         Ok(())
@@ -26,7 +26,7 @@ impl Process {
         Ok(())
     }
 
-    fn run_consensus(&mut self) -> Result<(), Fatal> {
+    pub(super) fn run_consensus(&mut self) -> Result<(), Fatal> {
         self.consensus.begin_turn(self.clock_now());
         let inputs = std::mem::take(&mut self.inputs);
         let has_inputs = !inputs.is_empty();
@@ -79,7 +79,7 @@ impl Process {
             if !self.consensus_writes_log {
                 break;
             }
-            let synced = self.log.sync().map_err(|error| Fatal::of("the log")(&error))?;
+            let synced = self.log().sync().map_err(|error| Fatal::of("the log")(&error))?;
             let Some(synced) = synced else { break };
             self.consensus.handle(Event::Persisted { token: synced.token });
         }
@@ -97,7 +97,7 @@ impl Process {
                     self.promised.log = self.promised.log.min(first.index.prev());
                 }
                 if self.consensus_writes_log {
-                    self.log.append(&persist).map_err(|error| Fatal::of("the log")(&error))?;
+                    self.log().append(&persist).map_err(|error| Fatal::of("the log")(&error))?;
                 } else {
                     self.log_orders.push_back(LogOrder::Append(persist));
                 }

@@ -2,6 +2,7 @@
 
 use quorate_core::{Job, Report};
 use quorate_node::Event;
+use quorate_raft::LogIndex;
 
 use super::input::Input;
 use super::{Completion, Out, Process};
@@ -13,7 +14,10 @@ impl Process {
             | Report::Moved { committed, generation } => {
                 self.jobs.push_back(Job::Committed { committed, generation });
             }
-            Report::SnapshotSaved(mark) => self.inputs.push_back(Input::Mark(mark)),
+            Report::SnapshotSaved(mark) => {
+                self.saved_snapshot = LogIndex(mark.index);
+                self.inputs.push_back(Input::Mark(mark));
+            }
             Report::Send { message, image } => self.out.push(Out::Image { message, image }),
             Report::Installed { .. } => self.is_installed = true,
             Report::Complete(completion) => self.outputs.completed.push(completion),

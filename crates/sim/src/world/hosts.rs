@@ -508,15 +508,35 @@ impl World {
     /// Shuts down a process cleanly.
     pub(super) fn stop_process(&mut self, at: usize) {
         let now = self.now;
+        let Some(process) = self.hosts[at].process.as_mut() else { return };
+        let stopped = process.stop(now);
+        for out in process.take_outputs() {
+            match out {
+                Out::Reply(..)
+                | Out::Applying(_)
+                | Out::Leadership(_)
+                | Out::Dropped(_)
+                | Out::RareState(_) => self.handle_output(at, out),
+                // The exchange with other members has ended, and the state has changed since these outputs.
+                Out::Send(_)
+                | Out::Image { .. }
+                | Out::Published(_)
+                | Out::Installed
+                | Out::Members(_)
+                | Out::Removed
+                | Out::Fault(_) => {}
+            }
+        }
         let host = &mut self.hosts[at];
         let Some(process) = host.process.take() else { return };
         host.promised = process.promised;
-        let stopped = process.stop(now);
         let hit = host.disk.take_faults_hit();
-        if let Err(fatal) = stopped
-            && hit == FaultsHit::default()
-        {
-            self.judge.fail(|| format!("h{at} failed to shut down cleanly: {fatal}"));
+        if hit == FaultsHit::default() {
+            if let Err(fatal) = stopped {
+                self.judge.fail(|| format!("h{at} failed to shut down cleanly: {fatal}"));
+            } else if let Some(work) = process.work_left() {
+                self.judge.fail(|| format!("h{at} has shut down too early: {work}"));
+            }
         }
         self.hosts[at].down = Down::Stopped;
         self.clean_up(at, hit);

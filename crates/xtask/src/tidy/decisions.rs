@@ -47,6 +47,7 @@ pub(super) const DECISIONS: &[(&str, &str)] = &[
     ("StateMachine", "crates/core/src/state_machine.rs"),
     ("BackendWriter", "crates/core/src/backend_writer.rs"),
     ("Purger", "crates/core/src/snapshot.rs"),
+    ("StopStep", "crates/core/src/stop.rs"),
     ("extension_millis", "crates/core/src/lease_rules.rs"),
 ];
 

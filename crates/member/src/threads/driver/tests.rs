@@ -155,7 +155,7 @@ impl Fixture {
     }
 
     fn stop(self) {
-        self.handle.report(Input::Stop);
+        self.handle.report(Input::CloseLog);
         self.thread.join().unwrap();
     }
 }
