@@ -181,6 +181,18 @@ impl Scripted {
         self.member.receive(message);
     }
 
+    /// Receives a snapshot at `index` whose image contains only these writes.
+    fn receive_snapshot(&mut self, index: u64, writes: u64) {
+        let (snapshot, image) = snapshot_at(index, writes, &mut self.client);
+        let message = Message {
+            from: 1,
+            term: Term(2),
+            snapshot: Some(Box::new(snapshot)),
+            ..Message::new(MessageKind::Snapshot, 3)
+        };
+        self.member.receive_snapshot(message, &image).unwrap();
+    }
+
     fn voters(&self) -> String {
         format!("{:?}", self.member.consensus.status().config.voters)
     }
@@ -281,14 +293,7 @@ fn a_commit_report_for_a_replaced_backend_file_is_ignored() {
     // The batch with that entry is queued for the backend when the snapshot arrives.
     (0..10).for_each(|_| third.member.let_time_pass());
     third.run(&[Turn::StateMachine]);
-    let (snapshot, image) = snapshot_at(40, 4, &mut third.client);
-    let message = Message {
-        from: 1,
-        term: Term(2),
-        snapshot: Some(Box::new(snapshot)),
-        ..Message::new(MessageKind::Snapshot, 3)
-    };
-    third.member.receive_snapshot(message, &image).unwrap();
+    third.receive_snapshot(40, 4);
     third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus, Turn::StateMachine, Turn::Backend]);
     let is_commit = |job: &Job<u64>| matches!(job, Job::Committed { generation: 0, .. });
     assert!(third.member.jobs.iter().any(is_commit), "a commit to the replaced file is reported");
@@ -404,14 +409,7 @@ fn an_image_that_does_not_match_its_snapshot_is_not_installed() {
 #[test]
 fn a_restarted_member_syncs_an_installed_image_before_it_changes_the_image() {
     let mut third = Scripted::start();
-    let (snapshot, image) = snapshot_at(40, 4, &mut third.client);
-    let message = Message {
-        from: 1,
-        term: Term(2),
-        snapshot: Some(Box::new(snapshot)),
-        ..Message::new(MessageKind::Snapshot, 3)
-    };
-    third.member.receive_snapshot(message, &image).unwrap();
+    third.receive_snapshot(40, 4);
     third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus, Turn::StateMachine]);
     // The image is renamed, but the sync of its name fails, and the process ends.
     let disk = third.member.disk.clone();
@@ -448,14 +446,7 @@ fn a_restarted_member_syncs_the_log_before_it_installs_the_image_of_a_snapshot()
     // Then cuts the power. Returns the applied index after that, and whether the two processes were killed.
     let run = |operation_count, start_operation_count| {
         let mut third = Scripted::start();
-        let (snapshot, image) = snapshot_at(40, 4, &mut third.client);
-        let message = Message {
-            from: 1,
-            term: Term(2),
-            snapshot: Some(Box::new(snapshot)),
-            ..Message::new(MessageKind::Snapshot, 3)
-        };
-        third.member.receive_snapshot(message, &image).unwrap();
+        third.receive_snapshot(40, 4);
         third.run(&[Turn::Consensus]);
         let disk = third.member.disk.clone();
         let kill_after = |count| {

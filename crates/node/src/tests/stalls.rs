@@ -5,6 +5,16 @@ use quorate_raft::{ConfChange, ConfChangeKind, Message, MessageKind, NONE, Role,
 use super::{Member, config, exchange_messages, three};
 use crate::{Config, Event};
 
+/// Returns three members that have exchanged messages for some ticks. The first one leads.
+fn three_after_ticks() -> Vec<Member> {
+    let mut members = three();
+    for _ in 0..3 {
+        members[0].handle(Event::Tick);
+        exchange_messages(&mut members);
+    }
+    members
+}
+
 /// Advances a member whose disk is stalled until an election timeout has passed.
 fn stall(member: &mut Member) {
     for _ in 0..10 {
@@ -41,11 +51,7 @@ fn stall_leader(members: &mut [Member]) -> Vec<MessageKind> {
 
 #[test]
 fn a_leader_with_a_stalled_disk_transfers_leadership_and_sends_no_heartbeats() {
-    let mut members = three();
-    for _ in 0..3 {
-        members[0].handle(Event::Tick);
-        exchange_messages(&mut members);
-    }
+    let mut members = three_after_ticks();
     members[0].propose(1, "stuck");
     let last = stall_leader(&mut members);
     assert_eq!(last, [MessageKind::TimeoutNow]);
@@ -64,11 +70,7 @@ fn a_leader_with_a_stalled_disk_transfers_leadership_and_sends_no_heartbeats() {
 
 #[test]
 fn a_leader_that_cannot_write_a_commit_index_does_not_transfer_leadership() {
-    let mut members = three();
-    for _ in 0..3 {
-        members[0].handle(Event::Tick);
-        exchange_messages(&mut members);
-    }
+    let mut members = three_after_ticks();
     let change =
         ConfChange { kind: ConfChangeKind::AddLearnerNode, node_id: 4, ..ConfChange::default() };
     members[0].handle(Event::ProposeConfChange { request_id: 1, change });
@@ -107,11 +109,7 @@ fn a_follower_with_a_stalled_disk_does_not_campaign() {
 
 #[test]
 fn a_leader_with_a_stalled_disk_and_no_quorum_steps_down() {
-    let mut members = three();
-    for _ in 0..3 {
-        members[0].handle(Event::Tick);
-        exchange_messages(&mut members);
-    }
+    let mut members = three_after_ticks();
     members[0].propose(1, "stuck");
     // The stall is noticed after one election timeout. Within two more, the leader steps down, because no quorum has
     // responded in the time between two of its quorum checks.
@@ -125,11 +123,7 @@ fn a_leader_with_a_stalled_disk_and_no_quorum_steps_down() {
 
 #[test]
 fn a_leader_with_a_stalled_disk_sends_only_transfer_messages_until_it_steps_down() {
-    let mut members = three();
-    for _ in 0..3 {
-        members[0].handle(Event::Tick);
-        exchange_messages(&mut members);
-    }
+    let mut members = three_after_ticks();
     members[0].propose(1, "stuck");
     stall_leader(&mut members);
     members[0].propose(2, "during the transfer");
