@@ -322,10 +322,10 @@ fn check_backend_file(
         }
         None if mark.index > 0 => return Err(StartError::BackendMissing { path }),
         Some(facts) if mark.index > 0 && facts.len == 0 => {
-            match snap::find_database(&**disk, &dirs.snap(), mark.index) {
-                Ok(_) => return Ok(()),
-                Err(_) => "empty",
+            if snap::has_database(&**disk, &dirs.snap(), mark.index)? {
+                return Ok(());
             }
+            "empty"
         }
         Some(_) | None => return Ok(()),
     };

@@ -35,6 +35,7 @@ use crate::duties::membership::Membership;
 use crate::duties::versions::Downgrades;
 use crate::handles::Handles;
 use crate::requests::administrator::Administrator;
+use crate::requests::hash_permits::HashPermit;
 use crate::requests::member_info::MemberInfo;
 use crate::requests::proposer::Proposer;
 use crate::requests::reader::Reader;
@@ -158,6 +159,14 @@ impl MemberStore {
         self.administrator.commit_backend().await?;
         self.access_control.check_admin(client)
     }
+
+    /// Waits for a permit to compute a hash, and then checks again that the client is an administrator, because the
+    /// client may lose its role during the wait.
+    async fn hash_permit(&self, client: &Credentials) -> Result<HashPermit, RequestError> {
+        let permit = self.administrator.hash_permit().await?;
+        self.access_control.check_admin(client)?;
+        Ok(permit)
+    }
 }
 
 impl DataStore for MemberStore {
@@ -262,7 +271,7 @@ impl DataStore for MemberStore {
     fn hash<'a>(&'a self, client: &'a Credentials) -> StoreResult<'a, u32> {
         StoreFuture::pending(async move {
             self.commit_backend(client).await?;
-            let permit = self.administrator.hash_permit().await?;
+            let permit = self.hash_permit(client).await?;
             let backend = self.reader.backend().clone();
             let started = Instant::now();
             let hash = permit.compute(move || backend.read().hash()).await;
@@ -280,7 +289,7 @@ impl DataStore for MemberStore {
         StoreFuture::pending(async move {
             self.administrator.wait_hashed(revision).await;
             self.access_control.check_admin(client)?;
-            let permit = self.administrator.hash_permit().await?;
+            let permit = self.hash_permit(client).await?;
             let view = self.reader.view();
             let started = Instant::now();
             let current = view.current_revision();

@@ -36,7 +36,8 @@ use quorate_protobuf::{Fields, Malformed, Value};
 use thiserror::Error;
 
 pub use self::database::{
-    IncomingDatabase, database_path, find_database, install_database, release_databases,
+    IncomingDatabase, database_path, find_database, has_database, install_database,
+    release_databases,
 };
 
 use crate::checksum::crc32c;

@@ -222,7 +222,11 @@ fn compare(
             ),
         );
     }
-    if applied < begin && snap::find_database(disk, &dirs.snap(), begin).is_err() {
+    let waits = match snap::has_database(disk, &dirs.snap(), begin) {
+        Ok(waits) => waits,
+        Err(error) => return findings.damaged(PART, error.to_string()),
+    };
+    if applied < begin && !waits {
         findings.damaged(
             PART,
             format!(

@@ -212,7 +212,7 @@ fn restart(
     let open = || Backend::open(disk, &dirs.backend(), settings.bolt_options());
     let marks = wal::snapshot_marks(&**disk, dirs.wal())?;
     let newest = marks.last().map_or(0, |mark| mark.index);
-    let waits = || snap::find_database(&**disk, &dirs.snap(), newest).is_ok();
+    let waits = || snap::has_database(&**disk, &dirs.snap(), newest).is_ok_and(|waits| waits);
     let had_waited = waits();
     let recovered = start::recover(disk, dirs, settings.state_options(), open)?;
     let mark = recovered.mark();

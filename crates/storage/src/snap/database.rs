@@ -114,8 +114,14 @@ impl IncomingDatabase {
 /// missing.
 pub fn find_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathBuf, SnapError> {
     let path = database_path(dir, index);
+    if has_database(disk, dir, index)? { Ok(path) } else { Err(SnapError::NoDatabase { path }) }
+}
+
+/// Returns whether there is a received backend file of the snapshot at `index`.
+pub fn has_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<bool, SnapError> {
+    let path = database_path(dir, index);
     let found = disk.metadata(&path).map_err(SnapError::io("inspect", &path))?;
-    if found.is_some() { Ok(path) } else { Err(SnapError::NoDatabase { path }) }
+    Ok(found.is_some())
 }
 
 /// Replaces the member's own backend file with the received backend file of the snapshot at `index`.
