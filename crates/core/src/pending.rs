@@ -6,6 +6,10 @@
 //! so counting these proposals would not bound any log. A leader forgets the withdrawn proposals that it accepted
 //! before its own term, because they were sent to an earlier leader and may be lost.
 //!
+//! A membership change must not take effect after its client has given up. Consensus is therefore told at once of a
+//! withdrawn change, so that it drops the change if it has neither appended nor forwarded it. The change no longer
+//! counts, because it may never be applied, and its entry is small.
+//!
 //! # Bound
 //!
 //! The caller sets the maximum number of proposals and of bytes. Proposals beyond that are refused.
@@ -17,6 +21,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use quorate_node::Event;
 use quorate_raft::Term;
 
 /// The estimated memory of a proposal in bytes, excluding its data: the client's call, slots in queues and maps, and
@@ -61,6 +66,7 @@ struct Hold {
     bytes: usize,
     /// The value of [`Pending::led_term`] when this member accepted the proposal.
     led_term: Term,
+    is_change: bool,
 }
 
 /// The proposals in progress, and their limits. `W` identifies a waiter.
@@ -94,6 +100,16 @@ impl<W> Pending<W> {
     /// always room.
     #[must_use]
     pub fn add(&mut self, request_id: u64, waiter: W, bytes: usize) -> bool {
+        self.insert(request_id, waiter, bytes, false)
+    }
+
+    /// Adds a membership change; see [`Pending::add`].
+    #[must_use]
+    pub fn add_change(&mut self, request_id: u64, waiter: W, bytes: usize) -> bool {
+        self.insert(request_id, waiter, bytes, true)
+    }
+
+    fn insert(&mut self, request_id: u64, waiter: W, bytes: usize, is_change: bool) -> bool {
         let bytes = bytes + PROPOSAL_OVERHEAD_BYTES;
         let load = &mut self.load;
         let fits = load.count == 0
@@ -104,7 +120,8 @@ impl<W> Pending<W> {
         }
         load.count += 1;
         load.bytes += bytes;
-        self.awaited.insert(request_id, (waiter, Hold { bytes, led_term: self.led_term }));
+        let hold = Hold { bytes, led_term: self.led_term, is_change };
+        self.awaited.insert(request_id, (waiter, hold));
         true
     }
 
@@ -123,11 +140,17 @@ impl<W> Pending<W> {
         None
     }
 
-    /// Removes the waiter of this proposal, if the proposal is still in progress.
-    pub fn withdraw(&mut self, request_id: u64) {
-        if let Some((_, hold)) = self.awaited.remove(&request_id) {
-            self.withdrawn.insert(request_id, hold);
+    /// Removes the waiter of this proposal, if the proposal is still in progress. Returns an event for consensus if the
+    /// proposal is a membership change.
+    #[must_use]
+    pub fn withdraw(&mut self, request_id: u64) -> Option<Event> {
+        let (_, hold) = self.awaited.remove(&request_id)?;
+        if hold.is_change {
+            self.release(hold);
+            return Some(Event::Withdraw(vec![request_id]));
         }
+        self.withdrawn.insert(request_id, hold);
+        None
     }
 
     /// Records that this member leads in this term. From now on it appends accepted proposals to its own log.

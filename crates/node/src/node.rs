@@ -258,7 +258,10 @@ impl Node {
                 }
             }
             Event::Propose(proposals) => self.handle_propose(proposals),
-            Event::Withdraw(request_ids) => self.proposals.forget(&request_ids),
+            Event::Withdraw(request_ids) => {
+                self.proposals.forget(&request_ids);
+                self.forget_held_changes(&request_ids);
+            }
             Event::ProposeConfChange { request_id, change } => {
                 self.propose(vec![(request_id, Content::ConfChange(change))]);
             }

@@ -12,6 +12,7 @@ mod stalls;
 mod transfers;
 
 use bytes::Bytes;
+use quorate_raft::confchange::wire;
 use quorate_raft::{
     ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState, LogIndex, Message,
     MessageKind, NONE, Role, SnapshotOutcome, Term,
@@ -86,6 +87,12 @@ impl Member {
         member.node.start();
         member.collect();
         member
+    }
+
+    /// Returns the committed membership changes.
+    fn changes(&self) -> Vec<ConfChange> {
+        let changes = self.applied.iter().filter(|entry| entry.kind == EntryKind::ConfChange);
+        changes.map(|entry| wire::decode_v1(&entry.data).unwrap()).collect()
     }
 
     fn handle(&mut self, event: Event) {
@@ -590,9 +597,7 @@ fn changes_at_once(proposer: usize, count: u64) -> Vec<u64> {
     }
     assert_eq!(members[0].node.held_change_count(), 0);
     let changes = members[0].applied.iter().filter(|entry| entry.kind == EntryKind::ConfChange);
-    changes
-        .map(|entry| quorate_raft::confchange::wire::decode_v1(&entry.data).unwrap().id)
-        .collect()
+    changes.map(|entry| wire::decode_v1(&entry.data).unwrap().id).collect()
 }
 
 #[test]
@@ -727,7 +732,7 @@ fn a_refused_report_from_the_members_own_storage_is_logged() {
 
 #[test]
 fn a_sole_founder_campaigns_only_after_its_membership_is_applied() {
-    let data = quorate_raft::confchange::wire::encode_v1(&ConfChange {
+    let data = wire::encode_v1(&ConfChange {
         kind: ConfChangeKind::AddNode,
         node_id: 1,
         ..ConfChange::default()

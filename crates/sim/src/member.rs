@@ -226,6 +226,12 @@ pub struct Process {
     /// Members from which this process accepts messages.
     pub(crate) members: BTreeSet<u64>,
     pub(crate) removed: BTreeSet<u64>,
+    /// The request ids of the membership changes that clients have requested.
+    changes: BTreeSet<u64>,
+    /// The request ids of the membership changes that this member has sent to a leader.
+    sent_changes: BTreeSet<u64>,
+    /// The request ids of the membership changes that were withdrawn before they were sent.
+    withdrawn_changes: BTreeSet<u64>,
     /// The index of the last snapshot of its own state that this process has saved.
     saved_snapshot: LogIndex,
     /// The promises of this process to other members.
@@ -301,6 +307,9 @@ impl Process {
             streams: BTreeMap::new(),
             members: known,
             removed,
+            changes: BTreeSet::new(),
+            sent_changes: BTreeSet::new(),
+            withdrawn_changes: BTreeSet::new(),
             saved_snapshot: LogIndex::ZERO,
             promised: Promised::default(),
             terms: booted.terms,

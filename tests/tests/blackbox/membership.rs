@@ -35,6 +35,7 @@ on_quorate! {
     a_cluster_is_downgraded_to_the_oldest_release_and_upgraded_again,
     the_completion_of_a_downgrade_is_checked_at_the_configured_interval,
     members_that_stop_together_do_not_wait_for_one_another,
+    a_membership_change_whose_client_has_given_up_does_not_take_effect_later,
 }
 
 /// Starts members without the strict check of connections before a change.
@@ -548,4 +549,26 @@ async fn members_that_stop_together_do_not_wait_for_one_another(kind: Kind) {
         let log = cluster.server(member).log_of_this_run();
         assert!(!log.contains("leader transfer took too long"), "{log}");
     }
+}
+
+async fn a_membership_change_whose_client_has_given_up_does_not_take_effect_later(kind: Kind) {
+    let mut cluster = start_unchecked(kind, 3).await;
+    let leader = cluster.leader().await;
+    let [first, second] = [(leader + 1) % 3, (leader + 2) % 3];
+    cluster.kill(leader);
+    cluster.kill(second);
+    let client = cluster.client(first);
+    eventually("the remaining member has no leader", async || {
+        let status = client.status(pb::StatusRequest {}).await.ok()?;
+        (status.leader == 0).then_some(())
+    })
+    .await;
+    let removal = pb::MemberRemoveRequest { id: cluster.id(second) };
+    let asking = client.member_remove(removal);
+    let answered = tokio::time::timeout(Duration::from_millis(500), asking).await;
+    assert!(answered.is_err(), "{answered:?}");
+    cluster.restart(second).await;
+    eventually_ok(TIMEOUT, "a write", async || client.put(put("k", "v")).await).await;
+    let members = client.member_list(pb::MemberListRequest { linearizable: true }).await.unwrap();
+    assert_eq!(members.members.len(), 3);
 }

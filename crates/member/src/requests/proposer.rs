@@ -234,8 +234,8 @@ impl Proposer {
         let (completer, waiting) =
             completion::wait(&AWAITING, Instant::now() + CONF_CHANGE_TIMEOUT)
                 .ok_or(RequestError::Stopped)?;
-        self.pending.add(request_id, completer, change.context.len())?;
-        let _withdrawal = Withdrawal { pending: &self.pending, request_id };
+        self.pending.add_change(request_id, completer, change.context.len())?;
+        let _withdrawal = Withdrawal { proposer: self, request_id };
         self.driver.request(Input::ProposeConfChange(change), ProcessedBy::DriverThread)?;
         match waiting.await {
             Some(Outcome::ConfChange(outcome)) => outcome.map_err(RequestError::Membership),
@@ -246,6 +246,13 @@ impl Proposer {
                 )
             }
             None => Err(RequestError::Timeout),
+        }
+    }
+
+    /// Withdraws a proposal whose client no longer waits.
+    fn withdraw(&self, request_id: u64) {
+        if let Some(event) = self.pending.withdraw(request_id) {
+            self.driver.report(Input::Event(event));
         }
     }
 
@@ -409,17 +416,15 @@ struct Sent<'a> {
     ticket: Ticket<'a>,
 }
 
-/// Withdraws a membership change when its caller no longer waits. Unlike other withdrawn proposals, the change
-/// immediately stops counting towards the limits, because it may never be applied and its entry occupies little memory
-/// in the log.
+/// Withdraws a membership change when its caller no longer waits.
 struct Withdrawal<'a> {
-    pending: &'a PendingProposals,
+    proposer: &'a Proposer,
     request_id: u64,
 }
 
 impl Drop for Withdrawal<'_> {
     fn drop(&mut self) {
-        drop(self.pending.take(self.request_id));
+        self.proposer.withdraw(self.request_id);
     }
 }
 
@@ -450,7 +455,7 @@ impl Drop for Ticket<'_> {
         metrics.proposals_pending.dec();
         if !self.succeeded {
             metrics.proposals_failed.inc();
-            self.proposer.pending.withdraw(self.request_id);
+            self.proposer.withdraw(self.request_id);
         }
         metrics.request_duration.observe(self.kind, self.succeeded, self.started.elapsed());
     }

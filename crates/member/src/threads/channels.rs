@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use quorate_core::Defragmented;
-use quorate_node::{ConfChangeDecision, Proposal};
+use quorate_node::{ConfChangeDecision, Event, Proposal};
 use quorate_raft::{ConfChange, LogIndex, MemberId, SnapshotOutcome, Status, Term};
 use quorate_storage::wal::SnapshotMark;
 
@@ -94,6 +94,8 @@ pub(crate) enum Input {
     BackendSpace {
         is_short: bool,
     },
+    /// An event that [`quorate_core::Pending`] has returned.
+    Event(Event),
     /// Return the status of the consensus core.
     AskStatus(Done<Status>),
     /// Return the times at which the write at this index passed the stages of the log, if they are still kept.

@@ -491,6 +491,7 @@ impl Driver {
                 self.note_persisted(token);
                 return false;
             }
+            Input::Event(event) => event,
             Input::SnapshotTaken { index } => Event::SnapshotTaken { index },
             Input::Received(received) => Event::Received(received.into_messages()),
             Input::Unreachable(peer) => Event::Unreachable(peer),

@@ -11,6 +11,7 @@
 use parking_lot::Mutex;
 pub use quorate_core::Load;
 use quorate_core::Pending;
+use quorate_node::Event;
 use quorate_raft::Term;
 
 use crate::threads::completion::Completer;
@@ -53,14 +54,27 @@ impl PendingProposals {
         if pending.add(request_id, completer, bytes) { Ok(pending.load().count) } else { Err(Full) }
     }
 
+    /// Adds a membership change of this many bytes.
+    pub(crate) fn add_change(
+        &self,
+        request_id: u64,
+        completer: Completer<Outcome>,
+        bytes: usize,
+    ) -> Result<(), Full> {
+        let is_added = self.pending.lock().add_change(request_id, completer, bytes);
+        is_added.then_some(()).ok_or(Full)
+    }
+
     /// Removes a proposal that has ended; see [`Pending::take`].
     pub(crate) fn take(&self, request_id: u64) -> Option<Completer<Outcome>> {
         self.pending.lock().take(request_id)
     }
 
-    /// Withdraws a proposal whose client no longer waits, if it is still in progress.
-    pub(crate) fn withdraw(&self, request_id: u64) {
-        self.pending.lock().withdraw(request_id);
+    /// Withdraws a proposal whose client no longer waits, if it is still in progress. Returns an event for consensus if
+    /// the proposal is a membership change.
+    #[must_use]
+    pub(crate) fn withdraw(&self, request_id: u64) -> Option<Event> {
+        self.pending.lock().withdraw(request_id)
     }
 
     /// Records that this member leads in this term.
@@ -147,9 +161,9 @@ mod tests {
             let pending = PendingProposals::default();
             for id in [5, 3, 4] {
                 pending.add(id, completer.clone(), MIB).unwrap();
-                pending.withdraw(id);
+                assert!(pending.withdraw(id).is_none());
             }
-            pending.withdraw(6);
+            assert!(pending.withdraw(6).is_none());
             assert_eq!(pending.load().count, 3);
             assert!(
                 pending.take(4).is_none(),
@@ -170,8 +184,7 @@ mod tests {
             add(2);
             pending.begin_term(Term(7));
             add(3);
-            pending.withdraw(1);
-            pending.withdraw(3);
+            assert!(pending.withdraw(1).is_none() && pending.withdraw(3).is_none());
             assert_eq!(
                 pending.forget_withdrawn(true),
                 [1],
@@ -181,7 +194,7 @@ mod tests {
             // the member was deposed and then elected again.
             pending.begin_term(Term(7));
             assert_eq!(pending.forget_withdrawn(true), [0; 0]);
-            pending.withdraw(2);
+            assert!(pending.withdraw(2).is_none());
             pending.begin_term(Term(9));
             assert_eq!(pending.forget_withdrawn(true), [2, 3]);
             assert_eq!(pending.load(), Load::default());

@@ -48,6 +48,14 @@ impl Node {
         self.held_changes.push_back(HeldChange { content, members_as_of });
     }
 
+    /// Drops this member's own held changes with these ids, which are in ascending order.
+    pub(super) fn forget_held_changes(&mut self, request_ids: &[u64]) {
+        self.held_changes.retain(|held| match &held.content {
+            HeldContent::Own(id, _) => request_ids.binary_search(id).is_err(),
+            HeldContent::Forwarded(_) => true,
+        });
+    }
+
     /// Proposes held changes, each once the previous one is applied. A member that no longer leads forwards its own
     /// changes to the new leader and drops the changes that other members forwarded, because those members can reach
     /// the new leader themselves.

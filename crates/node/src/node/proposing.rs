@@ -71,10 +71,15 @@ impl Node {
 
     /// Accepts requests from another member. While this leader transfers leadership, and after it has voted for its
     /// successor, the requests wait until the next leader is known. Otherwise no member would propose them, and their
-    /// clients would never receive a response.
-    pub(super) fn receive_proposal(&mut self, message: Message) {
+    /// clients would never receive a response. As in etcd, membership changes do not wait: their clients may give up, and
+    /// this member would not notice.
+    pub(super) fn receive_proposal(&mut self, mut message: Message) {
         let is_change = message.entries.iter().any(|entry| entry.kind != EntryKind::Normal);
         if self.must_wait() {
+            message.entries.retain(|entry| entry.kind == EntryKind::Normal);
+            if message.entries.is_empty() {
+                return;
+            }
             self.refused_for_room += u64::from(!self.proposals.push_forwarded(message));
         } else if is_change && self.must_hold_changes() {
             self.hold_change(HeldContent::Forwarded(message));

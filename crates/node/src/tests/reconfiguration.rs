@@ -1,6 +1,5 @@
-//! Tests of membership changes that wait for an earlier change: the leader checks again that they leave a quorum.
-
-use quorate_raft::confchange::wire as change_wire;
+//! Tests of membership changes that wait: for an earlier change, after which the leader checks again that they leave a
+//! quorum, or for a leader.
 
 use super::*;
 use crate::reconfiguration::Danger;
@@ -37,7 +36,7 @@ fn apply_change(member: &mut Member, voters: &[u64]) {
     let changes = member.applied.iter().rev().filter(|entry| entry.kind == EntryKind::ConfChange);
     let entry = changes.clone().next().expect("a change is committed");
     let members = ConfState { voters: voters.to_vec(), ..ConfState::default() };
-    let change = change_wire::decode_v1(&entry.data).ok();
+    let change = wire::decode_v1(&entry.data).ok();
     let index = entry.index;
     member.handle(Event::ConfChangeDecided(ConfChangeDecision { index, change, members }));
     for index in std::mem::take(&mut member.unapplied) {
@@ -48,7 +47,7 @@ fn apply_change(member: &mut Member, voters: &[u64]) {
 /// Returns the ids of the membership changes in the leader's log, as far as they are committed.
 fn committed_changes(leader: &Member) -> Vec<u64> {
     let changes = leader.applied.iter().filter(|entry| entry.kind == EntryKind::ConfChange);
-    changes.map(|entry| change_wire::decode_v1(&entry.data).unwrap().id).collect()
+    changes.map(|entry| wire::decode_v1(&entry.data).unwrap().id).collect()
 }
 
 #[test]
@@ -139,4 +138,49 @@ fn a_change_that_waits_only_for_the_first_entry_of_a_new_leader_is_not_checked_a
     exchange_messages_without(&mut members, 3);
     assert!(members[0].refused.is_empty());
     assert_eq!(committed_changes(&members[0]), [1]);
+}
+
+#[test]
+fn a_withdrawn_membership_change_is_not_proposed() {
+    let removal = |request_id, node_id| {
+        let kind = ConfChangeKind::RemoveNode;
+        let change = ConfChange { id: request_id, kind, node_id, ..ConfChange::default() };
+        Event::ProposeConfChange { request_id, change }
+    };
+    // The first change waits for a leader.
+    let mut members: Vec<_> = (1..=3).map(|id| Member::start(config(id, &[1, 2, 3]))).collect();
+    members[0].handle(removal(7, 3));
+    members[0].handle(Event::Withdraw(vec![7]));
+    while members[0].node.leadership().role != Role::Leader {
+        members[0].handle(Event::Tick);
+        exchange_messages(&mut members);
+    }
+    // The third change waits until the second one is applied.
+    members[0].handle(removal(8, 3));
+    members[0].handle(removal(9, 2));
+    assert_eq!(members[0].node.held_change_count(), 1);
+    members[0].handle(Event::Withdraw(vec![9]));
+    assert_eq!(members[0].node.held_change_count(), 0);
+    exchange_messages(&mut members);
+    let proposed: Vec<_> = members[0].changes().iter().map(|change| change.id).collect();
+    assert_eq!(proposed, [8]);
+}
+
+#[test]
+fn a_forwarded_membership_change_does_not_wait_for_a_leader() {
+    let mut members: Vec<_> = (1..=3).map(|id| Member::start(config(id, &[1, 2, 3]))).collect();
+    let change =
+        ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 3, ..ConfChange::default() };
+    let data = wire::encode_v1(&change);
+    let forwarded = Entry { kind: EntryKind::ConfChange, data, ..Entry::default() };
+    let wanted = Entry { data: Bytes::from_static(b"x"), ..Entry::default() };
+    let entries = vec![forwarded, wanted];
+    let message = Message { from: 2, entries, ..Message::new(MessageKind::Propose, 1) };
+    members[0].handle(Event::Received(vec![message]));
+    while members[0].node.leadership().role != Role::Leader {
+        members[0].handle(Event::Tick);
+        exchange_messages(&mut members);
+    }
+    assert!(members[0].applied_data().contains(&&b"x"[..]));
+    assert!(members[0].changes().is_empty());
 }

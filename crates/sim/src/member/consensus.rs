@@ -2,7 +2,8 @@
 
 use quorate_core::Job;
 use quorate_node::{Effect, Event};
-use quorate_raft::{Entry, EntryKind};
+use quorate_raft::confchange::wire;
+use quorate_raft::{Entry, EntryKind, MessageKind};
 
 use super::input::{Input, LogOrder};
 use super::{Fatal, Out, Process};
@@ -30,6 +31,7 @@ impl Process {
         self.consensus.begin_turn(self.clock_now());
         let inputs = std::mem::take(&mut self.inputs);
         let has_inputs = !inputs.is_empty();
+        let mut withdrawn = Vec::new();
         for input in inputs {
             match input {
                 Input::Event(event) => {
@@ -51,6 +53,7 @@ impl Process {
                     self.consensus.propose_conf_change(change, self.outputs.published);
                 }
                 Input::Mark(mark) => self.mark(mark)?,
+                Input::ChangeGivenUp(id) => withdrawn.push(id),
                 Input::Applied => {}
             }
         }
@@ -61,7 +64,25 @@ impl Process {
                 self.consensus.handle(Event::Withdraw(withdrawn));
             }
         }
-        self.handle_effects()
+        self.handle_effects()?;
+        let kept = withdrawn.into_iter().filter(|id| !self.sent_changes.contains(id));
+        self.withdrawn_changes.extend(kept);
+        Ok(())
+    }
+
+    /// Checks that these entries contain no membership change that was withdrawn in an earlier turn, before it was sent
+    /// to a leader.
+    fn check_changes(&mut self, entries: &[Entry], is_sent: bool) {
+        for entry in entries.iter().filter(|entry| entry.kind == EntryKind::ConfChange) {
+            let change = wire::decode_v1(&entry.data).expect("members propose readable changes");
+            assert!(
+                !self.withdrawn_changes.contains(&change.id),
+                "a withdrawn membership change is not proposed: it would take effect after its client has given up"
+            );
+            if is_sent {
+                self.sent_changes.insert(change.id);
+            }
+        }
     }
 
     /// Moves the log to its own thread once there are other voters, so that consensus can exchange messages while the
@@ -91,6 +112,7 @@ impl Process {
     fn handle_effect(&mut self, effect: Effect) -> Result<(), Fatal> {
         match effect {
             Effect::Persist(persist) => {
+                self.check_changes(&persist.entries, false);
                 let dropped = self.terms.note(&persist);
                 self.out.extend(dropped.into_iter().map(Out::Dropped));
                 if let Some(first) = persist.entries.first() {
@@ -112,6 +134,9 @@ impl Process {
                 self.jobs.push_back(Job::Apply(applying.entries));
             }
             Effect::Send(message) => {
+                if message.kind == MessageKind::Propose {
+                    self.check_changes(&message.entries, true);
+                }
                 self.promise(&message);
                 self.out.push(Out::Send(message));
             }

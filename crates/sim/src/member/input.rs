@@ -18,6 +18,8 @@ pub(super) enum Input {
     },
     Barrier(Reader),
     Change(ConfChange),
+    /// The client of this membership change has given up. Consensus has received the event that reports this.
+    ChangeGivenUp(u64),
     /// A snapshot is on disk, and the log needs a record of it.
     Mark(SnapshotMark),
     /// An applied entry changed the membership, or a snapshot was installed.

@@ -203,22 +203,21 @@ impl Process {
             self.fail_waiter(waiter, Failure::Never("the request is too large"));
             return None;
         };
-        self.await_outcome(request_id, waiter, proposal.data.len());
+        let is_added = self.outputs.pending.add(request_id, waiter, proposal.data.len());
+        assert!(is_added, "a simulated member accepts any number of pending proposals");
         if let Some(op) = op {
             self.proposed.insert(op, request_id);
         }
         Some(proposal)
     }
 
-    fn await_outcome(&mut self, request_id: u64, waiter: Waiter, bytes: usize) {
-        let is_added = self.outputs.pending.add(request_id, waiter, bytes);
-        assert!(is_added, "a simulated member accepts any number of pending proposals");
-    }
-
     fn propose_change(&mut self, op: OpId, change: ConfChange) {
         let id = self.next_id();
-        self.await_outcome(id, Waiter::Op(op), change.context.len());
+        let bytes = change.context.len();
+        let is_added = self.outputs.pending.add_change(id, Waiter::Op(op), bytes);
+        assert!(is_added, "a simulated member accepts any number of pending proposals");
         self.proposed.insert(op, id);
+        self.changes.insert(id);
         self.inputs.push_back(Input::Change(ConfChange { id, ..change }));
     }
 
@@ -357,7 +356,11 @@ impl Process {
         self.tasks.remove(&op);
         self.streams.remove(&op);
         if let Some(request) = self.proposed.remove(&op) {
-            self.outputs.pending.withdraw(request);
+            let withdrawn = self.outputs.pending.withdraw(request);
+            self.inputs.extend(withdrawn.map(Input::Event));
+            if self.changes.contains(&request) {
+                self.inputs.push_back(Input::ChangeGivenUp(request));
+            }
         }
     }
 
