@@ -90,21 +90,14 @@ impl Auth {
     }
 
     /// Replaces everything with the content of another file. This member did not apply the entries that led to that
-    /// content, and any of these entries may have revoked tokens. Therefore the tokens of users that no longer exist or
-    /// whose records differ are revoked, and all tokens are revoked if authentication is disabled.
+    /// content. If any of them changed users, roles or authentication, it may have revoked tokens, so all tokens are
+    /// revoked.
     pub(crate) fn replace(&mut self, stored: View) {
         let before = std::mem::replace(&mut self.view, Arc::new(stored));
         self.is_changed = true;
-        let (after, tokens) = (&self.view, self.reader.tokens());
-        if !after.is_enabled {
-            tokens.revoke_all();
-            return;
+        if !self.view.is_enabled || self.view.revision != before.revision {
+            self.reader.tokens().revoke_all();
         }
-        let record = |view: &View, name: &str| view.user(name).map(|user| user.record.clone());
-        tokens.revoke_where(|name| {
-            let record_now = record(after, name);
-            record_now.is_none() || record_now != record(&before, name)
-        });
     }
 
     /// Adopts the users and roles as of the end of a batch that was applied elsewhere, and revokes the tokens that the
