@@ -13,12 +13,12 @@ use std::time::Instant;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use quorate_api::etcdserverpb::{
-    AuthUserAddRequest, AuthUserChangePasswordRequest, AuthenticateResponse,
+    AuthStatusResponse, AuthUserAddRequest, AuthUserChangePasswordRequest, AuthenticateResponse,
     InternalAuthenticateRequest, InternalRaftRequest,
 };
 use quorate_jwt::SignFault;
 use quorate_state::apply::{AuthRefusal, Response};
-use quorate_state::auth::{ROOT, User};
+use quorate_state::auth::{NAME_BYTES_MAX, ROOT, User};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 use quorate_telemetry::throttle::LogThrottle;
@@ -77,6 +77,20 @@ impl Accounts {
         self.access_control.view().user(name).is_some()
     }
 
+    /// Returns whether authentication is enabled, and the auth revision. A client needs no credentials for this, so the
+    /// request must not occupy space in the log.
+    pub async fn status(&self, client: &Client) -> Result<AuthStatusResponse, RequestError> {
+        self.store.read_barrier().await?;
+        // Invalid credentials are refused.
+        self.access_control.user_for_write(&client.credentials)?;
+        let view = self.access_control.view();
+        Ok(AuthStatusResponse {
+            header: Some(self.info.header(self.store.current_revision())),
+            enabled: view.is_enabled(),
+            auth_revision: view.revision(),
+        })
+    }
+
     /// Issues a token for a user name and password. Any other credentials of the client are ignored.
     pub async fn authenticate(
         &self,
@@ -84,6 +98,10 @@ impl Accounts {
         user: &str,
         password: &str,
     ) -> Result<AuthenticateResponse, RequestError> {
+        // No user has such a name, and waiting logins keep copies of the name.
+        if user.len() > NAME_BYTES_MAX {
+            return Err(AuthRefusal::AuthenticationFailed.into());
+        }
         let deadline = Instant::now() + self.info.limits().request_timeout;
         let nobody = Client { credentials: Credentials::Nothing, ..client.clone() };
         loop {

@@ -276,7 +276,9 @@ impl Passwords {
         hash: Option<&[u8]>,
         other: &[u8],
     ) -> Result<bool, RequestError> {
-        let password = password.to_owned();
+        // Bcrypt reads only this part of a password.
+        let read = password.len().min(PASSWORD_BYTES_MAX);
+        let password = password.as_bytes()[..read].to_vec();
         let hash = hash.map(|hash| String::from_utf8_lossy(hash).into_owned());
         let other = String::from_utf8_lossy(other).into_owned();
         let check = move |shared: &Shared| {

@@ -144,5 +144,5 @@ async fn compare(txn: &TxnRequest, operation_count: usize) -> Result<(), Request
 
 /// Returns whether requests of this kind are refused without credentials.
 const fn needs_user(kind: RequestKind) -> bool {
-    !matches!(kind, RequestKind::Authenticate | RequestKind::AuthStatus)
+    !matches!(kind, RequestKind::Authenticate)
 }

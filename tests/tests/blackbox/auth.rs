@@ -706,6 +706,10 @@ async fn requests_without_credentials_are_not_written_to_the_log(kind: Kind) {
     refused(client.delete_range(delete("a", "b")).await, nobody, NOBODY);
     refused(client.user_add(user("ghost")).await, nobody, NOBODY);
     refused(client.auth_disable(pb::AuthDisableRequest {}).await, nobody, NOBODY);
+    assert!(client.auth_status(pb::AuthStatusRequest {}).await.unwrap().enabled);
+    let stranger = client.with_token("unknown.1");
+    let status = stranger.auth_status(pb::AuthStatusRequest {}).await;
+    refused(status, Code::Unauthenticated, BAD);
     refused(client.lease_grant(pb::LeaseGrantRequest { id: 0, ttl: 60 }).await, nobody, NOBODY);
     refused(client.lease_revoke(pb::LeaseRevokeRequest { id: 1 }).await, nobody, NOBODY);
     let campaign = el::CampaignRequest { name: "a1".into(), lease: 1, value: "v".into() };
@@ -751,14 +755,19 @@ async fn a_snapshot_invalidates_tokens_of_deleted_users(kind: Kind) {
     })
     .await;
     cluster.links().heal();
-    let token = root.metadata().get("token").unwrap().to_str().unwrap().to_owned();
+    eventually("the follower receives a snapshot", async || {
+        let metrics = cluster.server(follower).get("/metrics").text();
+        let received = metrics.lines().any(|line| {
+            line.starts_with("etcd_network_snapshot_receive_success{") && !line.ends_with(" 0")
+        });
+        received.then_some(())
+    })
+    .await;
+    // The snapshot has ended all sessions at the follower, because users have changed.
+    let token = log_in(&cluster.client(leader), "root").await;
+    let token = token.metadata().get("token").unwrap().to_str().unwrap().to_owned();
     let root = cluster.client(follower).with_token(&token);
     let read = async || root.range(key("k")).await;
     eventually_ok(DEADLINE, "the follower has caught up", read).await;
-    let metrics = cluster.server(follower).get("/metrics").text();
-    let received = metrics.lines().any(|line| {
-        line.starts_with("etcd_network_snapshot_receive_success{") && !line.ends_with(" 0")
-    });
-    assert!(received, "no snapshot was received");
     refused(boss.status(pb::StatusRequest {}).await, Code::Unauthenticated, BAD);
 }
