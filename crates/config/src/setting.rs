@@ -94,10 +94,7 @@ impl Setting {
                     *place(draft) = url::parse_list(text).map_err(|error| error.to_string())?;
                 }
             }
-            Self::Texts(place) => {
-                let texts = text.split(',').filter(|text| !text.is_empty());
-                *place(draft) = texts.map(str::to_owned).collect();
-            }
+            Self::Texts(place) => *place(draft) = text.split(',').map(str::to_owned).collect(),
             Self::UniqueTexts(place) => {
                 let unique: BTreeSet<&str> = text.split(',').collect();
                 *place(draft) = unique.into_iter().map(str::to_owned).collect();

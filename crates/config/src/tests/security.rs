@@ -24,7 +24,7 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ("peer-client-key-file", "/x", "peer-transport-security: {client-key-file: /x}"),
     ("peer-client-cert-auth", "true", "peer-transport-security: {client-cert-auth: true}"),
     ("peer-trusted-ca-file", "/x", "peer-transport-security: {trusted-ca-file: /x}"),
-    ("peer-cert-allowed-cn", "b,,a", "peer-transport-security: {allowed-cn: [b, a]}"),
+    ("peer-cert-allowed-cn", "b,a", "peer-transport-security: {allowed-cn: [b, a]}"),
     ("peer-cert-allowed-hostname", "b,a", "peer-transport-security: {allowed-hostname: [b, a]}"),
     ("peer-auto-tls", "true", "peer-transport-security: {auto-tls: true}"),
     (
@@ -54,6 +54,18 @@ fn security_settings_are_honoured_from_every_source() {
         assert_eq!(section, Some("Security"), "{flag}");
     }
     assert_eq!(SETTINGS.len(), FLAGS.iter().filter(|flag| flag.section == "Security").count());
+}
+
+/// A list without names would admit every certificate.
+#[test]
+fn an_empty_list_of_allowed_names_contains_an_empty_name() {
+    let security = config(
+        "--peer-cert-allowed-cn= --peer-cert-allowed-hostname= --client-cert-allowed-hostname=",
+    )
+    .security;
+    assert_eq!(security.peer.allowed_cns, [""]);
+    assert_eq!(security.peer.allowed_hostnames, [""]);
+    assert_eq!(security.client.allowed_hostnames, [""]);
 }
 
 #[test]
