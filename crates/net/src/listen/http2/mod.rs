@@ -4,6 +4,9 @@
 //! One task serves a connection with all its requests. Each time the task runs, it reads the received bytes, polls the
 //! woken requests, and writes all responses together.
 //!
+//! The responses of a connection share the socket in turns of [`slots::TURN_BYTES`], so that a large response does not
+//! delay a watch event or a small response for long.
+//!
 //! A complete unary call takes a short path if the service offers one ([`Http2Service::call_whole`]): the head is
 //! shared with earlier calls, and the response is one message.
 //!
@@ -119,8 +122,8 @@ pub(super) struct Server<T, G: Http2Service> {
     waiting_for_room: VecDeque<u32>,
     /// Slots that wait for room in the windows of their streams.
     waiting_for_window: Vec<u32>,
-    /// Slots that wait for the socket.
-    waiting_for_socket: Vec<u32>,
+    /// Slots that wait for the socket, or for their next turns to send a part of their responses.
+    waiting_for_socket: VecDeque<u32>,
     pings: Rules,
     keepalive: Option<Keepalive>,
     head_timeout: Duration,
@@ -186,7 +189,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             fresh: None,
             waiting_for_room: VecDeque::new(),
             waiting_for_window: Vec::new(),
-            waiting_for_socket: Vec::new(),
+            waiting_for_socket: VecDeque::new(),
             pings: Rules::new(settings.ping_floor),
             keepalive,
             head_timeout: settings.head_timeout,
@@ -406,14 +409,6 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             }
         }
-        if !self.is_output_full() {
-            for index in self.waiting_for_socket.drain(..) {
-                if let Some(slot) = self.slots.get_mut(index as usize) {
-                    slot.waits_for_socket = false;
-                    slot.waker.wake_by_ref();
-                }
-            }
-        }
         if is_blocked {
             return Poll::Pending;
         }
@@ -506,6 +501,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             }
             let unwritten = usize::from(self.has_unwritten_response);
             set_stream_count(self.connection.stream_count() + unwritten);
+            // Responses that already wait have their turns before later ones.
+            self.poll_waiting_for_socket();
             let has_started = !self.started.is_empty();
             let mut started = std::mem::take(&mut self.started);
             for index in started.drain(..) {
@@ -514,6 +511,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             self.started = started;
             self.wake_for_room();
             self.poll_woken();
+            self.poll_waiting_for_socket();
             set_stream_count(0);
             if has_started && can_read && reads < READS_PER_TURN_MAX {
                 // More requests may have arrived. They are processed first, so that all responses are written together.
@@ -528,6 +526,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                 return Pin::new(&mut self.io).poll_shutdown(cx).map_err(Into::into);
             }
             if self.connection.has_room() && !self.waiting_for_room.is_empty() {
+                continue;
+            }
+            if !self.is_output_full() && !self.waiting_for_socket.is_empty() {
                 continue;
             }
             if !can_read && self.ready.end() {

@@ -21,6 +21,9 @@ use super::body::Delivery;
 use super::ready::SlotWaker;
 use super::{CONTROL, Http2Service, Server, WholeCall};
 
+/// Maximum number of bytes of a response that are sent before the other waiting responses of the connection have their
+/// turns. This is the smallest maximum size of a frame, and the same as in grpc-go.
+pub(super) const TURN_BYTES: usize = 16 << 10;
 /// Maximum number of requests woken at once when the connection's window opens.
 const WOKEN_FOR_ROOM_MAX: usize = 16;
 
@@ -153,7 +156,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         self.free = Vec::new();
         self.waiting_for_room = VecDeque::new();
         self.waiting_for_window = Vec::new();
-        self.waiting_for_socket = Vec::new();
+        self.waiting_for_socket = VecDeque::new();
     }
 
     /// Resets the streams whose clients read too slowly. Returns whether any response with a read limit remains.
@@ -265,11 +268,25 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         self.send_body(index)
     }
 
-    /// Lets the slot be woken when the output is no longer full.
+    /// Lets the slot wait for its next turn.
     fn wait_for_socket(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
+        slot.is_delayed = true;
         if !std::mem::replace(&mut slot.waits_for_socket, true) {
-            self.waiting_for_socket.push(index);
+            self.waiting_for_socket.push_back(index);
+        }
+    }
+
+    /// Polls the slots that wait for the socket, until the output is full. A slot that has more to send joins the end of
+    /// the queue, so that no response delays another one by more than its turn.
+    pub(super) fn poll_waiting_for_socket(&mut self) {
+        while !self.is_output_full()
+            && let Some(index) = self.waiting_for_socket.pop_front()
+        {
+            if let Some(slot) = self.slots.get_mut(index as usize) {
+                slot.waits_for_socket = false;
+                self.poll_slot(index);
+            }
         }
     }
 
@@ -280,12 +297,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         if room > 0 {
             return room;
         }
-        self.slots[index as usize].is_delayed = true;
         if is_output_full {
             self.wait_for_socket(index);
             return 0;
         }
         let slot = &mut self.slots[index as usize];
+        slot.is_delayed = true;
         if !self.connection.has_room() {
             if !std::mem::replace(&mut slot.waits_for_room, true) {
                 self.waiting_for_room.push_back(index);
@@ -324,16 +341,18 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
 
     fn send_last(&mut self, index: u32) -> Step {
         let stream = self.slots[index as usize].stream;
+        let mut turn = TURN_BYTES;
         loop {
-            let room = self.room(index, stream);
+            let room = self.room(index, stream).min(turn);
             if room == 0 {
-                return if self.connection.has_stream(stream) { Step::Waiting } else { Step::Done };
+                return self.await_turn(index, turn);
             }
             let Work::Last { part, is_whole } = &mut self.slots[index as usize].work else {
                 return Step::Done;
             };
             let now = part.split_to(part.len().min(room));
             let (is_whole, is_sent) = (*is_whole, part.is_empty());
+            turn -= now.len();
             self.slots[index as usize].count_sent(now.len());
             self.connection.data(stream, &now, is_sent && !is_whole);
             self.pings.answered();
@@ -344,6 +363,18 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                 return Step::Done;
             }
         }
+    }
+
+    /// Ends the turn of a slot that has more to send. `turn` is the number of bytes that are left of the turn. If there
+    /// are any, the slot already waits for room.
+    fn await_turn(&mut self, index: u32, turn: usize) -> Step {
+        if !self.connection.has_stream(self.slots[index as usize].stream) {
+            return Step::Done;
+        }
+        if turn == 0 {
+            self.wait_for_socket(index);
+        }
+        Step::Waiting
     }
 
     /// Ends a response whose deadline has passed, without waiting for room: sends the trailers, or resets the stream as
@@ -390,6 +421,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         if deadline.is_some_and(|deadline| deadline.as_mut().poll(&mut cx).is_ready()) {
             return self.end_at_deadline(index, &mut cx);
         }
+        let mut turn = TURN_BYTES;
         loop {
             // Trailers need no room in a window, so a body that contains no more data is polled without room.
             let has_data = match &self.slots[index as usize].work {
@@ -399,18 +431,22 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                 _ => return Step::Done,
             };
             let room = if has_data || self.is_output_full() { self.room(index, stream) } else { 1 };
+            if room > 0 && turn == 0 {
+                return self.await_turn(index, turn);
+            }
             if room == 0 {
                 // A client may open the window of a stream only after it has received the head.
                 if !self.is_output_full() {
                     self.send_head(index);
                 }
-                return if self.connection.has_stream(stream) { Step::Waiting } else { Step::Done };
+                return self.await_turn(index, turn);
             }
             let Work::Body { head, body, part } = &mut self.slots[index as usize].work else {
                 return Step::Done;
             };
             if part.has_remaining() {
-                let now = part.split_to(part.len().min(room));
+                let now = part.split_to(part.len().min(room).min(turn));
+                turn -= now.len();
                 self.slots[index as usize].count_sent(now.len());
                 self.connection.data(stream, &now, false);
                 self.pings.answered();

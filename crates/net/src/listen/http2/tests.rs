@@ -460,6 +460,42 @@ async fn the_output_for_a_client_that_does_not_read_is_bounded() {
 }
 
 #[tokio::test]
+async fn large_responses_share_a_connection_in_turns_and_do_not_delay_a_small_one() {
+    let mut client = serve(&Echo::default(), SETTINGS);
+    let window = [&setting::INITIAL_WINDOW_SIZE.to_be_bytes()[..], &(1_u32 << 24).to_be_bytes()];
+    client.write_all(PREFACE).await.unwrap();
+    client.write_all(&frame(kind::SETTINGS, 0, 0, &window.concat())).await.unwrap();
+    client.write_all(&room(0, 1 << 24)).await.unwrap();
+    for stream in [1, 3, 5] {
+        client.write_all(&request(stream, "/limited")).await.unwrap();
+    }
+    let mut received = [0; 8];
+    while received.iter().sum::<usize>() < LIMITED_BYTES / 4 {
+        let (header, payload) = read_until(&mut client, kind::DATA).await;
+        received[header.stream as usize] += payload.len();
+    }
+    let before_request = received.iter().sum::<usize>();
+    client
+        .write_all(&[request(7, "/whole"), frame(kind::DATA, 1, 7, b"x")].concat())
+        .await
+        .unwrap();
+    let mut before_answer = 0;
+    while received[1..6].iter().all(|bytes| *bytes < LIMITED_BYTES) {
+        let (header, payload) = read_until(&mut client, kind::DATA).await;
+        received[header.stream as usize] += payload.len();
+        if header.stream == 7 && before_answer == 0 {
+            before_answer = received.iter().sum::<usize>() - before_request;
+        }
+    }
+    for stream in [1, 3, 5] {
+        assert!(received[stream] >= LIMITED_BYTES - 2 * slots::TURN_BYTES, "{received:?}");
+    }
+    // The output and the pipe were full when the request arrived.
+    let delayed_by = 2 * OUTPUT_BYTES_MAX;
+    assert!((1..delayed_by).contains(&before_answer), "{before_answer} bytes precede the response");
+}
+
+#[tokio::test]
 async fn the_responses_to_complete_calls_do_not_exceed_the_bound_on_the_output() {
     let (mut client, server) = tokio::io::duplex(1 << 20);
     let settings =
