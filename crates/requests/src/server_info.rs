@@ -109,13 +109,14 @@ impl ServerInfo {
         self.status.has_leader()
     }
 
-    /// Waits until there is a leader. Fails if there has been no leader for an election timeout.
+    /// Waits until there is a leader. Fails if there has been no leader for two election timeouts.
     ///
     /// When the leader's process ends, its followers notice immediately, and a successor is elected within a few ticks
     /// (decision record 0009). etcd's followers still accept requests during that time, because they have not noticed
-    /// the loss. Here, such requests wait for the successor.
+    /// the loss. Here, such requests wait for the successor. If another voter runs etcd, it ignores the election until it
+    /// has missed the leader for an election timeout.
     pub async fn require_leader(&self) -> Result<(), RequestError> {
-        let is_led = self.status.wait_for_leader(self.limits.election_timeout).await;
+        let is_led = self.status.wait_for_leader(2 * self.limits.election_timeout).await;
         if is_led { Ok(()) } else { Err(RequestError::NoLeader) }
     }
 

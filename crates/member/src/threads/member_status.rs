@@ -143,7 +143,8 @@ impl MemberStatus {
     }
 
     /// Returns whether there has been no leader for this long. Callers of this method and of
-    /// [`Self::has_leader_within`] pass an election timeout, which is longer than a normal change of leaders.
+    /// [`Self::has_leader_within`] pass at least an election timeout, which is longer than a change of leaders among
+    /// members of Quorate.
     pub fn misses_leader(&self, timeout: Duration) -> bool {
         self.state().misses_leader(self.clock.now(), to_millis(timeout))
     }
