@@ -48,6 +48,7 @@ mod meta;
 mod multi_get;
 mod page;
 mod pages;
+mod pass;
 mod reach;
 mod read;
 mod reclaim;

@@ -1,11 +1,12 @@
 //! Defragmentation: free space is returned to the file system, one step at a time.
 //!
-//! The old copies of moved pages are kept while a published view can read them. Therefore a new view is published after
-//! each step. When a pass ends, the next one starts after a pause that allows readers to take the new view. If a pass
-//! neither moves nor truncates anything although readers pin pages, the next one only truncates the file, and the pause
-//! doubles. The defragmentation ends after a pass that gains nothing while readers pin no pages, and at the latest
-//! after [`PASSES_MAX`] passes. If readers still pin pages then, the file is truncated when they have ended, before a
-//! later batch is written.
+//! The old copies of moved pages are kept while a published view can read them. Therefore a new view is published
+//! after each step. When a pass ends, the next one starts after a pause that allows readers to take the new view. If a
+//! pass neither moves nor truncates anything although readers pin pages, the next one only truncates the file, and the
+//! pause doubles. If a step does nothing because it needs pages that readers pin, the next step is after such a pause
+//! too. The defragmentation ends after a pass that gains nothing while readers pin no pages, and at the latest after
+//! [`PASSES_MAX`] passes. If readers still pin pages then, the file is truncated when they have ended, before a later
+//! batch is written.
 
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,9 @@ const PASSES_MAX: u32 = 8;
 /// The first pause between two passes, during which readers can take the new view.
 const PASS_PAUSE: Duration = Duration::from_millis(2);
 
+/// The maximum pause between two passes.
+const PASS_PAUSE_MAX: Duration = Duration::from_millis(256);
+
 /// A defragmentation in progress, for all callers that have requested it.
 #[derive(Debug)]
 pub(super) struct Reclaiming<R> {
@@ -37,6 +41,12 @@ pub(super) struct Reclaiming<R> {
     pause: Duration,
     /// The time of the next step. After a pass, the pause gives readers time to take the new view.
     next_step: Instant,
+}
+
+impl<R> Reclaiming<R> {
+    fn lengthen_pause(&mut self) {
+        self.pause = (self.pause * 2).min(PASS_PAUSE_MAX);
+    }
 }
 
 impl<T, R> BackendWriter<T, R> {
@@ -88,11 +98,18 @@ impl<T, R> BackendWriter<T, R> {
             let has_gained = std::mem::take(&mut current.has_gained);
             current.only_truncates = !has_gained;
             if !has_gained {
-                current.pause *= 2;
+                current.lengthen_pause();
             }
             current.next_step = now + current.pause;
             (has_gained || step.pinned_bytes > 0) && current.passes_left > 0
         } else {
+            let awaits_readers = step.pinned_bytes > 0;
+            if awaits_readers {
+                current.next_step = now + current.pause;
+                current.lengthen_pause();
+            } else if step.moved_pages > 0 {
+                current.pause = PASS_PAUSE;
+            }
             true
         };
         let view = self.backend.read();

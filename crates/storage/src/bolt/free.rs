@@ -15,6 +15,7 @@
 #![expect(clippy::disallowed_types, reason = "pages are only looked up, never iterated")]
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::{PageId, Run, TxId};
 use crate::size::in_memory;
@@ -24,7 +25,7 @@ const WORD_BITS: u64 = u64::BITS as u64;
 const HINTS: usize = 64;
 
 /// The free pages below the high-water mark.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct FreePages {
     /// A bitmap: bit `n % 64` of word `n / 64` is set if page `n` is free. Bits beyond the
     /// high-water mark are 0.
@@ -34,13 +35,20 @@ pub(super) struct FreePages {
     /// The start of the search for each run length: no run of `i + 1` free pages starts below
     /// `search_from[i]`.
     search_from: [u64; HINTS],
+    /// Pages that are not allocated, even if they are free.
+    avoided: Run,
 }
 
 impl FreePages {
     /// Creates a bitmap in which all pages from 2 up to the mark are free.
     pub(super) fn all_free(high_water: PageId) -> Self {
-        let mut pages =
-            Self { words: Vec::new(), high_water: 2, free_count: 0, search_from: [0; HINTS] };
+        let mut pages = Self {
+            words: Vec::new(),
+            high_water: 2,
+            free_count: 0,
+            search_from: [0; HINTS],
+            avoided: Run { start: PageId(0), count: 0 },
+        };
         pages.extend(high_water.0.max(2));
         pages.set(Run { start: PageId(2), count: pages.high_water - 2 });
         pages
@@ -65,12 +73,43 @@ impl FreePages {
         self.next_free(run.start.0, run.end().0).is_some()
     }
 
+    /// Sets the pages that are not allocated until this is called again.
+    pub(super) fn avoid(&mut self, avoided: Option<Run>) {
+        self.avoided = avoided.unwrap_or(Run { start: PageId(0), count: 0 });
+    }
+
+    fn avoids(&self, run: Run) -> bool {
+        run.start < self.avoided.end() && self.avoided.start < run.end()
+    }
+
+    /// Allocates the lowest run of `count` free pages, unless it begins at or above `limit`. Returns whether the run
+    /// was allocated.
+    pub(super) fn allocate_below(&mut self, limit: PageId, count: u64) -> bool {
+        let Some(start) = self.find(count).filter(|start| *start < limit.0) else { return false };
+        let run = Run { start: PageId(start), count };
+        self.clear(run);
+        self.searched(count, run.end().0);
+        true
+    }
+
+    /// Returns the free page above `n` other free pages.
+    pub(super) fn nth_free(&self, n: u64) -> Option<PageId> {
+        let mut page = self.next_free(0, self.high_water)?;
+        for _ in 0..n {
+            page = self.next_free(page + 1, self.high_water)?;
+        }
+        Some(PageId(page))
+    }
+
     /// Allocates the lowest run of `count` free pages. If there is no such run, raises the
     /// high-water mark.
     pub(super) fn allocate(&mut self, count: u64) -> PageId {
         let start = self.find(count).unwrap_or_else(|| {
-            let start = self.high_water - self.trailing_free();
-            self.extend_free(start + count);
+            let mut start = self.high_water - self.trailing_free();
+            if self.avoids(Run { start: PageId(start), count }) {
+                start = self.avoided.end().0;
+            }
+            self.extend_free(self.high_water.max(start + count));
             start
         });
         assert!(
@@ -133,15 +172,21 @@ impl FreePages {
                 return None;
             };
             let end = self.next_used(start, start + count);
-            if end - start == count {
-                return Some(start);
-            }
-            from = end;
+            let run = Run { start: PageId(start), count };
+            from = match end - start == count {
+                true if self.avoids(run) => self.avoided.end().0,
+                true => return Some(start),
+                false => end,
+            };
         }
     }
 
     /// Records that no free run of `count` pages starts below `from`.
     fn searched(&mut self, count: u64, from: u64) {
+        if self.avoided.count > 0 {
+            // The search has skipped the avoided pages, which may be free.
+            return;
+        }
         // Runs longer than `HINTS` have no entry. Their search starts at the entry of the longest
         // remembered run.
         if let Some(hint) = self.search_from.get_mut(in_memory(count.saturating_sub(1))) {
@@ -269,6 +314,15 @@ impl PendingPages {
         self.batches.iter().flat_map(|batch| batch.runs.iter().map(|(run, _)| *run))
     }
 
+    /// Returns the number of pending pages in `pages`.
+    pub(super) fn count_in(&self, pages: &Range<PageId>) -> u64 {
+        let runs = self.batches.iter().flat_map(|batch| &batch.runs);
+        let shared = runs.map(|(run, _)| {
+            run.end().0.min(pages.end.0).saturating_sub(run.start.0.max(pages.start.0))
+        });
+        shared.sum()
+    }
+
     /// Records the pages that the durable transaction `by` allocated and freed.
     pub(super) fn committed(&mut self, by: TxId, allocated: &[Run], freed: Vec<Run>) {
         let mut runs = Vec::with_capacity(freed.len());
@@ -362,6 +416,35 @@ mod tests {
         assert_eq!(free.allocate(4), PageId(200));
         free.release(run(66, 2));
         assert_eq!(free.allocate(4), PageId(64));
+    }
+
+    #[test]
+    fn avoided_pages_are_not_allocated() {
+        let mut free = FreePages::all_free(PageId(100));
+        free.avoid(Some(run(10, 20)));
+        assert_eq!(free.allocate(5), PageId(2));
+        assert_eq!(free.allocate(5), PageId(30), "the run from 7 would end at an avoided page");
+        assert_eq!(free.allocate(3), PageId(7));
+        assert_eq!(free.allocate(70), PageId(35), "the free tail is extended");
+        free.drop_tail();
+        free.avoid(None);
+        assert_eq!(free.allocate(20), PageId(10), "the pages are free when they are not avoided");
+        // The avoided pages are the free tail.
+        free.release(run(50, 55));
+        free.avoid(Some(run(60, 45)));
+        assert_eq!(free.allocate(11), PageId(105));
+        assert_eq!(free.high_water(), PageId(116));
+        assert_eq!(free.count(), 55);
+    }
+
+    #[test]
+    fn a_run_is_allocated_below_a_limit_or_not_at_all() {
+        let mut free = FreePages::all_free(PageId(20));
+        assert!(free.allocate_below(PageId(5), 4));
+        assert!(!free.allocate_below(PageId(6), 4));
+        assert!(!free.allocate_below(PageId(90), 40));
+        assert_eq!((free.count(), free.nth_free(3)), (14, Some(PageId(9))));
+        assert_eq!(free.nth_free(14), None);
     }
 
     #[test]

@@ -1,29 +1,34 @@
 //! Online reclamation of space. bbolt can reclaim space only by copying the file offline.
 //!
 //! The lowest free pages are allocated first, so rewriting a page moves it down while there is a free run below it. A
-//! *pass* walks all trees in key order and rewrites pages in small write transactions. It rewrites all pages at or
-//! above a boundary: the position at which the file would end if it had no free pages. The first pass also rewrites
-//! runs of leaves that would fit in considerably fewer pages. After a pass, the pages above the last used page are
-//! free. The high-water mark is lowered to that page, and the file is truncated there once no snapshot reaches further:
-//! at the end of a pass, or before a later transaction. A *round* is a sequence of passes, which ends when another pass
-//! would hardly shrink the file.
+//! *pass* walks all trees in key order and rewrites pages in small write transactions. It rewrites the pages in a
+//! range: those above the position at which the file would end if it had no free pages, or those in a window (`pass`).
+//! The first pass also rewrites runs of leaves that would fit in considerably fewer pages. After a pass, the pages
+//! above the last used page are free. The high-water mark is lowered to that page, and the file is truncated there
+//! once no snapshot reaches further: at the end of a pass, or before a later transaction. A *round* is a sequence of
+//! passes, which ends when less than one percent of the file is free, or when another pass would hardly shrink the
+//! file.
 //!
-//! Other transactions may commit between two steps, so a pass records its position as a bucket and a key, not as pages.
-//! Each step writes approximately as many pages as its budget allows.
+//! Other transactions may commit between two steps, so a pass records its position as a bucket and a key, not as
+//! pages. Each step writes approximately as many pages as its budget allows. If the disk has no room for pages that
+//! have to move to the end of the file, the step fails with [`BoltError::NoRoom`](super::error::BoltError::NoRoom) and
+//! changes nothing.
 //!
 //! # Not here
 //!
-//! The truncation (`truncate`), and the timing and speed of reclamation (`core::backend_writer`). Nested buckets are
-//! not moved.
+//! The choice of the pages that a pass moves (`pass`), the truncation (`truncate`), and the timing and speed of
+//! reclamation (`core::backend_writer`). Nested buckets are not moved.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::commit;
 use super::db::Db;
 use super::error::Result;
+use super::free::FreePages;
 use super::page::{Page, PageKind};
+use super::pass::Pass;
 use super::shape::leaf_pages;
-use super::shared::Pass;
 use super::snapshot::Snapshot;
 use super::source::Source;
 use super::tree::{Link, Tree};
@@ -44,8 +49,8 @@ pub struct Reclaimed {
     pub moved_pages: u64,
     /// The number of bytes that were truncated.
     pub truncated_bytes: u64,
-    /// The size of the pages that cannot be reused or truncated while older snapshots live. 0 if the pass has not
-    /// ended.
+    /// The size of the pages that cannot be reused or truncated while older snapshots live. 0 if the step has moved
+    /// pages and the pass has not ended.
     pub pinned_bytes: u64,
     /// Whether nothing more can be reclaimed for now.
     pub done: bool,
@@ -59,17 +64,27 @@ impl Db {
     pub fn reclaim(&self, budget_pages: u64) -> Result<Reclaimed> {
         let mut tx = self.write()?;
         let unfinished = tx.writer.pass.take();
-        let mut pass = unfinished.unwrap_or_else(|| Pass::start(&tx, 0));
+        let mut pass = unfinished.unwrap_or_else(|| Pass::first(&tx.writer.free));
+        if pass.must_wait(&tx.writer.pending) {
+            let pinned_pages = tx.writer.pending.count();
+            let pinned_bytes = pinned_pages * tx.source.snapshot.page_bytes() as u64;
+            let done = pass.has_waited_long();
+            tx.writer.pass = (!done).then_some(pass);
+            return Ok(Reclaimed { pinned_bytes, done, ..Reclaimed::default() });
+        }
         let (moved_pages, finished) = pass.step(&mut tx, budget_pages.max(1))?;
         pass.moved_pages += moved_pages;
-        commit::commit(&mut tx, false)?;
+        tx.writer.free.avoid(pass.window());
+        let committed = commit::commit(&mut tx, false);
+        tx.writer.free.avoid(None);
+        committed?;
         drop(tx);
         let mut done = false;
         let mut tail = Tail::default();
         if finished {
             tail = self.lower()?;
             let mut tx = self.write()?;
-            let next = pass.next(&tx);
+            let next = pass.next(&tx.writer.free, budget_pages.max(1));
             done = next.is_none();
             tx.writer.pass = next;
         } else {
@@ -104,45 +119,6 @@ impl Db {
 }
 
 impl Pass {
-    fn start(tx: &WriteTx<'_>, number: u32) -> Self {
-        let free = &tx.writer.free;
-        let high_water = free.high_water();
-        let boundary = PageId(high_water.0 - free.count());
-        Self {
-            number,
-            boundary,
-            boundary_min: boundary,
-            high_water_min: high_water,
-            bucket: Vec::new(),
-            key: Vec::new(),
-            moved_pages: 0,
-            after_fruitless: false,
-        }
-    }
-
-    /// Returns the next pass, or `None` if the round has ended.
-    ///
-    /// At least one of any two consecutive passes must shorten the file or reduce the number of used pages by at least
-    /// one percent. This rule guarantees that a round ends.
-    fn next(&self, tx: &WriteTx<'_>) -> Option<Self> {
-        let mut next = Self::start(tx, self.number + 1);
-        let much_lower = |page: PageId, than: PageId| page.0 * 100 <= than.0 * 99;
-        // Pages that were freed during this pass lower the boundary of the next one.
-        let fruitful = much_lower(next.high_water_min, self.high_water_min)
-            || much_lower(next.boundary_min, self.boundary_min);
-        let full = tx.writer.free.count() * 100 < tx.writer.free.high_water().0;
-        let stuck = !fruitful && (self.after_fruitless || self.moved_pages == 0);
-        let joined = self.number == 0 && self.moved_pages > 0;
-        next.after_fruitless = !fruitful;
-        next.high_water_min = next.high_water_min.min(self.high_water_min);
-        next.boundary_min = next.boundary_min.min(self.boundary_min);
-        assert!(
-            next.boundary_min <= self.boundary_min && next.high_water_min <= self.high_water_min,
-            "a pass is compared with the best previous pass: otherwise a reclamation might never end"
-        );
-        (joined || !full && !stuck).then_some(next)
-    }
-
     /// Marks pages for rewriting, starting at the position of the pass. Returns their number, and whether the pass has
     /// ended.
     fn step(&mut self, tx: &mut WriteTx<'_>, budget_pages: u64) -> Result<(u64, bool)> {
@@ -150,7 +126,8 @@ impl Pass {
         let mut walk = Walk {
             window: Window::new(Arc::clone(&snapshot)),
             snapshot: &snapshot,
-            boundary: self.boundary,
+            pages: self.pages.clone(),
+            room: self.window().is_none().then(|| tx.writer.free.clone()),
             join_leaves: self.number == 0,
             moved_pages: 0,
             moved_max: budget_pages,
@@ -183,7 +160,10 @@ impl Pass {
 struct Walk<'s> {
     snapshot: &'s Snapshot,
     window: Window,
-    boundary: PageId,
+    /// The pages that are moved.
+    pages: Range<PageId>,
+    /// The free pages that remain in a filling pass, which moves only runs that fit into them.
+    room: Option<FreePages>,
     join_leaves: bool,
     moved_pages: u64,
     moved_max: u64,
@@ -202,7 +182,7 @@ impl<'s> Walk<'s> {
         let mut path = Vec::new();
         if page.kind == PageKind::Branch {
             self.descend(&mut path, page, from)?;
-        } else if root >= self.boundary {
+        } else if self.moves(root)? {
             self.load(source, tree, &[])?;
         }
         while !path.is_empty() {
@@ -226,7 +206,7 @@ impl<'s> Walk<'s> {
         let Some((&(parent, start), above)) = path.split_last() else { return Ok(None) };
         let mut positions: Vec<usize> = above.iter().map(|(_, at)| *at).collect();
         for (depth, (page, _)) in path.iter().enumerate() {
-            if page.id >= self.boundary {
+            if self.pages.contains(&page.id) {
                 self.load(source, tree, &positions[..depth])?;
             }
         }
@@ -244,13 +224,23 @@ impl<'s> Walk<'s> {
                 join = self.is_sparse(&children[start..])?;
             }
             self.examined_leaves += 1;
-            if join || *child >= self.boundary {
+            if join || self.moves(*child)? {
                 positions.push(at);
                 self.load(source, tree, &positions)?;
                 positions.pop();
             }
         }
         Ok(None)
+    }
+
+    /// Returns whether a leaf is moved.
+    fn moves(&mut self, id: PageId) -> Result<bool> {
+        if !self.pages.contains(&id) {
+            return Ok(false);
+        }
+        let Some(room) = &mut self.room else { return Ok(true) };
+        let pages = self.snapshot.page(id)?.len() / self.snapshot.page_bytes();
+        Ok(room.allocate_below(id, pages as u64))
     }
 
     /// Loads the page at the end of the path `positions`, so that the commit rewrites it.

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use super::error::BoltError;
 use super::free::{FreePages, PendingPages};
+use super::pass::Pass;
 use super::snapshot::{Pin, Snapshot};
 use super::{PageId, Run, TxId};
 use crate::disk::{Disk, DiskFile, Mapping};
@@ -152,25 +153,6 @@ impl Tracked {
             handles: Arc::downgrade(snapshot),
         }
     }
-}
-
-/// The position of an unfinished pass.
-#[derive(Debug)]
-pub(super) struct Pass {
-    pub(super) number: u32,
-    /// Pages with this number or a higher one should be moved down.
-    pub(super) boundary: PageId,
-    /// The lowest boundary and the lowest high-water mark at the start of any pass of this round.
-    pub(super) boundary_min: PageId,
-    pub(super) high_water_min: PageId,
-    /// The bucket and key at which to continue. Buckets are walked in name order.
-    pub(super) bucket: Vec<u8>,
-    pub(super) key: Vec<u8>,
-    pub(super) moved_pages: u64,
-    /// Whether the previous pass lowered the file's length and the number of used pages by less
-    /// than one percent each. Another pass may still follow, because the previous pass may have moved small pages that
-    /// blocked large ones.
-    pub(super) after_fruitless: bool,
 }
 
 /// Frees the pages that snapshots no longer need, and returns the current state.

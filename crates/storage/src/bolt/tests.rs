@@ -6,6 +6,7 @@ mod format;
 mod golden;
 mod model;
 mod reclaim;
+mod reclaim_large;
 mod snapshots;
 
 use std::path::PathBuf;
