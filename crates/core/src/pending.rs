@@ -6,9 +6,9 @@
 //! so counting these proposals would not bound any log. A leader forgets the withdrawn proposals that it accepted
 //! before its own term, because they were sent to an earlier leader and may be lost.
 //!
-//! A membership change must not take effect after its client has given up. Consensus is therefore told at once of a
-//! withdrawn change, so that it drops the change if it has neither appended nor forwarded it. The change no longer
-//! counts, because it may never be applied, and its entry is small.
+//! A membership change that still waits when its client gives up must not take effect. Consensus is therefore told at
+//! once of a withdrawn change, so that it drops the change if it has neither appended nor forwarded it. The change no
+//! longer counts, because it may never be applied, and its entry is small.
 //!
 //! # Bound
 //!

@@ -98,8 +98,9 @@ impl Accounts {
         user: &str,
         password: &str,
     ) -> Result<AuthenticateResponse, RequestError> {
-        // No user has such a name, and waiting logins keep copies of the name.
-        if user.len() > NAME_BYTES_MAX {
+        // No user has such a name, and waiting logins keep copies of the name. Up to four bytes represent a byte of a
+        // name that is not UTF-8.
+        if user.len() > 4 * NAME_BYTES_MAX {
             return Err(AuthRefusal::AuthenticationFailed.into());
         }
         let deadline = Instant::now() + self.info.limits().request_timeout;

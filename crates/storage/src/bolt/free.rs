@@ -82,14 +82,15 @@ impl FreePages {
         run.start < self.avoided.end() && self.avoided.start < run.end()
     }
 
-    /// Allocates the lowest run of `count` free pages, unless it begins at or above `limit`. Returns whether the run
-    /// was allocated.
-    pub(super) fn allocate_below(&mut self, limit: PageId, count: u64) -> bool {
-        let Some(start) = self.find(count).filter(|start| *start < limit.0) else { return false };
-        let run = Run { start: PageId(start), count };
+    /// Returns the start of the lowest run of `count` free pages.
+    pub(super) fn lowest(&mut self, count: u64) -> Option<PageId> {
+        self.find(count).map(PageId)
+    }
+
+    /// Allocates the lowest run of its length.
+    pub(super) fn reserve(&mut self, run: Run) {
         self.clear(run);
-        self.searched(count, run.end().0);
-        true
+        self.searched(run.count, run.end().0);
     }
 
     /// Returns the free page above `n` other free pages.
@@ -316,6 +317,9 @@ impl PendingPages {
 
     /// Returns the number of pending pages in `pages`.
     pub(super) fn count_in(&self, pages: &Range<PageId>) -> u64 {
+        if pages.is_empty() {
+            return 0;
+        }
         let runs = self.batches.iter().flat_map(|batch| &batch.runs);
         let shared = runs.map(|(run, _)| {
             run.end().0.min(pages.end.0).saturating_sub(run.start.0.max(pages.start.0))
@@ -438,11 +442,11 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_allocated_below_a_limit_or_not_at_all() {
+    fn the_lowest_run_is_found_and_reserved() {
         let mut free = FreePages::all_free(PageId(20));
-        assert!(free.allocate_below(PageId(5), 4));
-        assert!(!free.allocate_below(PageId(6), 4));
-        assert!(!free.allocate_below(PageId(90), 40));
+        assert_eq!(free.lowest(4), Some(PageId(2)));
+        free.reserve(run(2, 4));
+        assert_eq!((free.lowest(4), free.lowest(40)), (Some(PageId(6)), None));
         assert_eq!((free.count(), free.nth_free(3)), (14, Some(PageId(9))));
         assert_eq!(free.nth_free(14), None);
     }

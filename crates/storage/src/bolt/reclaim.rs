@@ -35,7 +35,7 @@ use super::tree::{Link, Tree};
 use super::truncate::{Tail, truncate};
 use super::window::Window;
 use super::write::WriteTx;
-use super::{DEPTH_MAX, PageId};
+use super::{DEPTH_MAX, PageId, Run};
 
 /// Neighbouring leaves are joined if that reduces the number of their pages to at most this percentage.
 const JOIN_BELOW_PERCENT: usize = 85;
@@ -128,6 +128,7 @@ impl Pass {
             snapshot: &snapshot,
             pages: self.pages.clone(),
             room: self.window().is_none().then(|| tx.writer.free.clone()),
+            unplaceable_min: u64::MAX,
             join_leaves: self.number == 0,
             moved_pages: 0,
             moved_max: budget_pages,
@@ -164,6 +165,8 @@ struct Walk<'s> {
     pages: Range<PageId>,
     /// The free pages that remain in a filling pass, which moves only runs that fit into them.
     room: Option<FreePages>,
+    /// No free run of this length or longer remains in `room`. A search for a long run looks at all free runs.
+    unplaceable_min: u64,
     join_leaves: bool,
     moved_pages: u64,
     moved_max: u64,
@@ -239,8 +242,17 @@ impl<'s> Walk<'s> {
             return Ok(false);
         }
         let Some(room) = &mut self.room else { return Ok(true) };
-        let pages = self.snapshot.page(id)?.len() / self.snapshot.page_bytes();
-        Ok(room.allocate_below(id, pages as u64))
+        let count = (self.snapshot.page(id)?.len() / self.snapshot.page_bytes()) as u64;
+        if count >= self.unplaceable_min {
+            return Ok(false);
+        }
+        let found = room.lowest(count);
+        if found.is_none() {
+            self.unplaceable_min = count;
+        }
+        let Some(start) = found.filter(|start| *start < id) else { return Ok(false) };
+        room.reserve(Run { start, count });
+        Ok(true)
     }
 
     /// Loads the page at the end of the path `positions`, so that the commit rewrites it.

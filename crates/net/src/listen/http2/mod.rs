@@ -509,7 +509,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                 self.poll_slot(index);
             }
             self.started = started;
-            self.wake_for_room();
+            self.poll_waiting_for_room();
             self.poll_woken();
             self.poll_waiting_for_socket();
             set_stream_count(0);
@@ -525,10 +525,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             if is_written && self.is_over() {
                 return Pin::new(&mut self.io).poll_shutdown(cx).map_err(Into::into);
             }
-            if self.connection.has_room() && !self.waiting_for_room.is_empty() {
-                continue;
-            }
-            if !self.is_output_full() && !self.waiting_for_socket.is_empty() {
+            let has_turns = !self.is_output_full() && !self.waiting_for_socket.is_empty();
+            if has_turns && reads < READS_PER_TURN_MAX {
                 continue;
             }
             if !can_read && self.ready.end() {

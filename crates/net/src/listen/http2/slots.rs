@@ -24,8 +24,6 @@ use super::{CONTROL, Http2Service, Server, WholeCall};
 /// Maximum number of bytes of a response that are sent before the other waiting responses of the connection have their
 /// turns. This is the smallest maximum size of a frame, and the same as in grpc-go.
 pub(super) const TURN_BYTES: usize = 16 << 10;
-/// Maximum number of requests woken at once when the connection's window opens.
-const WOKEN_FOR_ROOM_MAX: usize = 16;
 
 pub(super) struct Slot<G: Http2Service> {
     pub(super) stream: StreamId,
@@ -313,17 +311,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         0
     }
 
-    /// Wakes some of the slots that wait for the connection's window, if the window has room. The remaining slots are
-    /// woken only if these slots leave room, so that a small window update does not cause work for every stream.
-    pub(super) fn wake_for_room(&mut self) {
-        if !self.connection.has_room() {
-            return;
-        }
-        for _ in 0..WOKEN_FOR_ROOM_MAX {
-            let Some(index) = self.waiting_for_room.pop_front() else { return };
+    /// Polls the slots that wait for the connection's window, while it has room. The remaining slots keep their places,
+    /// so that a small window update neither causes work for every stream nor goes to the same response each time.
+    pub(super) fn poll_waiting_for_room(&mut self) {
+        while self.connection.has_room()
+            && let Some(index) = self.waiting_for_room.pop_front()
+        {
             if let Some(slot) = self.slots.get_mut(index as usize) {
                 slot.waits_for_room = false;
-                slot.waker.wake_by_ref();
+                self.poll_slot(index);
             }
         }
     }
@@ -371,7 +367,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         if !self.connection.has_stream(self.slots[index as usize].stream) {
             return Step::Done;
         }
-        if turn == 0 {
+        let slot = &self.slots[index as usize];
+        if turn == 0 && !slot.waits_for_room && !slot.waits_for_window {
             self.wait_for_socket(index);
         }
         Step::Waiting

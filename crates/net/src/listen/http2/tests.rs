@@ -1,5 +1,7 @@
 //! Tests of served connections over an in-memory pipe.
 
+mod turns;
+
 use std::convert::Infallible;
 use std::pin::Pin;
 
@@ -388,7 +390,7 @@ async fn provoked_resets_drop_the_requests_and_end_the_connection() {
 
 /// Tests a client that opens the connection's window one byte at a time while many streams wait for it.
 #[tokio::test]
-async fn a_small_window_update_wakes_few_of_the_waiting_streams() {
+async fn a_small_window_update_polls_few_of_the_waiting_streams() {
     const STREAMS: usize = 1000;
     let limits = Limits { streams_max: STREAMS, ..SETTINGS.limits };
     let (mut client, server) = tokio::io::duplex(1 << 20);
@@ -407,15 +409,13 @@ async fn a_small_window_update_wakes_few_of_the_waiting_streams() {
     assert_eq!(server.waiting_for_room.len(), waiting);
     for _ in 0..100 {
         server.process(&frame(kind::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])).unwrap();
-        server.wake_for_room();
-        let left = server.waiting_for_room.len();
-        assert!(waiting - left <= 16, "only {left} of {waiting} streams are still waiting");
-        assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
+        server.poll_waiting_for_room();
         assert!(!server.connection.has_room(), "no stream used the byte");
         assert!(
             waiting - server.waiting_for_room.len() <= 1,
-            "the other streams did not wait again"
+            "the other streams do not wait any longer"
         );
+        assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
     }
 }
 
@@ -457,42 +457,6 @@ async fn the_output_for_a_client_that_does_not_read_is_bounded() {
         }
     }
     panic!("the output is not full: {} bytes", server.connection.output().len());
-}
-
-#[tokio::test]
-async fn large_responses_share_a_connection_in_turns_and_do_not_delay_a_small_one() {
-    let mut client = serve(&Echo::default(), SETTINGS);
-    let window = [&setting::INITIAL_WINDOW_SIZE.to_be_bytes()[..], &(1_u32 << 24).to_be_bytes()];
-    client.write_all(PREFACE).await.unwrap();
-    client.write_all(&frame(kind::SETTINGS, 0, 0, &window.concat())).await.unwrap();
-    client.write_all(&room(0, 1 << 24)).await.unwrap();
-    for stream in [1, 3, 5] {
-        client.write_all(&request(stream, "/limited")).await.unwrap();
-    }
-    let mut received = [0; 8];
-    while received.iter().sum::<usize>() < LIMITED_BYTES / 4 {
-        let (header, payload) = read_until(&mut client, kind::DATA).await;
-        received[header.stream as usize] += payload.len();
-    }
-    let before_request = received.iter().sum::<usize>();
-    client
-        .write_all(&[request(7, "/whole"), frame(kind::DATA, 1, 7, b"x")].concat())
-        .await
-        .unwrap();
-    let mut before_answer = 0;
-    while received[1..6].iter().all(|bytes| *bytes < LIMITED_BYTES) {
-        let (header, payload) = read_until(&mut client, kind::DATA).await;
-        received[header.stream as usize] += payload.len();
-        if header.stream == 7 && before_answer == 0 {
-            before_answer = received.iter().sum::<usize>() - before_request;
-        }
-    }
-    for stream in [1, 3, 5] {
-        assert!(received[stream] >= LIMITED_BYTES - 2 * slots::TURN_BYTES, "{received:?}");
-    }
-    // The output and the pipe were full when the request arrived.
-    let delayed_by = 2 * OUTPUT_BYTES_MAX;
-    assert!((1..delayed_by).contains(&before_answer), "{before_answer} bytes precede the response");
 }
 
 #[tokio::test]
