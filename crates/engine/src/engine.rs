@@ -27,6 +27,7 @@ use crate::error::EngineError;
 use crate::follower::{Follower, Rounds, read_start};
 use crate::history::{HistoryReader, HistorySource};
 use crate::loading::LOAD_BYTES_MAX;
+use crate::read_memory::{ReadMemory, Reserve};
 use crate::reader::{Answer, ReadFault, TableReader};
 use crate::replica::{Clock, Replica};
 use crate::role::{self, Destination, ROLE_MILLIS, Role, ServerIdentity, ServerRow};
@@ -55,7 +56,8 @@ pub struct EngineOptions {
     pub new_cluster_id: u64,
     /// The metrics of this server.
     pub metrics: Arc<Metrics>,
-    /// Maximum memory for the keys and values that the requests of one batch read or delete, in bytes.
+    /// Maximum memory for the keys and values that the requests of one batch read or delete, and for the rows of one
+    /// read, in bytes.
     pub load_bytes_max: usize,
 }
 
@@ -294,39 +296,46 @@ impl Engine {
         self.rounds().wait().await
     }
 
-    /// Executes a range request at the revision that the request names, or else at the newest revision
-    /// that this server has reached.
+    /// Executes a range request at the revision that the request names, or else at the newest revision that this server
+    /// has reached. The rows are counted with `reserve` as they arrive.
     ///
     /// # Errors
     ///
-    /// If the database does not respond.
+    /// If the database does not respond, or there is no room for the rows.
     pub async fn range(
         &self,
         query: &RangeQuery,
+        reserve: &mut Reserve<'_>,
     ) -> Result<Result<RangeResult, Refusal>, EngineError> {
         let Shared { reader, context, .. } = &*self.shared;
+        let mut memory = ReadMemory::new(reserve, context.load_bytes_max);
         let mut failed = 0;
         loop {
-            let answer = reader.range(query, context.replica.position()).await;
+            memory.shrink_to(0);
+            let answer = reader.range(query, context.replica.position(), &mut memory).await;
             if let Some(answer) = self.settle(answer, query.revision > 0, &mut failed).await? {
                 return Ok(answer);
             }
         }
     }
 
-    /// Executes a read-only transaction at the newest revision that this server has reached.
+    /// Executes a read-only transaction at the newest revision that this server has reached. The rows of all ranges
+    /// together are counted with `reserve` as they arrive.
     ///
     /// # Errors
     ///
-    /// If the database does not respond.
+    /// If the database does not respond, or there is no room for the rows.
     pub async fn read_txn(
         &self,
         request: &pb::TxnRequest,
+        reserve: &mut Reserve<'_>,
     ) -> Result<Result<pb::TxnResponse, Refusal>, EngineError> {
         let Shared { reader, context, .. } = &*self.shared;
+        let mut memory = ReadMemory::new(reserve, context.load_bytes_max);
         let mut failed = 0;
         loop {
-            let answer = reader.txn(request, context.replica.position()).await;
+            memory.shrink_to(0);
+            let answer = reader.txn(request, context.replica.position(), &mut memory).await;
             if let Some(answer) = self.settle(answer, false, &mut failed).await? {
                 return Ok(answer);
             }

@@ -3,7 +3,8 @@
 use quorate_state::apply::{Fault as ApplyFault, RecoverError};
 use quorate_state::mvcc::Fault as StoreFault;
 
-use crate::database::DatabaseFault;
+use crate::database::{DatabaseFault, StreamFault};
+use crate::read_memory::MemoryShortage;
 
 /// The kinds of byte strings that the database indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +35,10 @@ pub enum EngineError {
     /// Too many requests are waiting for the sequencer.
     #[error("too many requests are waiting for the sequencer")]
     TooManyRequests,
-    /// The request is larger than the engine can apply.
+    /// There is no room for the rows of a read. The read can be repeated once there is room.
+    #[error("there is not enough memory for the rows of the read")]
+    NoRoom,
+    /// The request needs more keys and values in memory than the engine permits.
     #[error(
         "the request reads or deletes {bytes} bytes of keys and values, but the limit is {bytes_max}"
     )]
@@ -96,5 +100,23 @@ impl From<ApplyFault> for EngineError {
 impl From<RecoverError> for EngineError {
     fn from(fault: RecoverError) -> Self {
         Self::Content(fault.to_string())
+    }
+}
+
+impl From<MemoryShortage> for EngineError {
+    fn from(shortage: MemoryShortage) -> Self {
+        match shortage {
+            MemoryShortage::NoRoom => Self::NoRoom,
+            MemoryShortage::TooLarge { bytes, bytes_max } => Self::TooLarge { bytes, bytes_max },
+        }
+    }
+}
+
+impl From<StreamFault> for EngineError {
+    fn from(fault: StreamFault) -> Self {
+        match fault {
+            StreamFault::Database(fault) => Self::Database(fault),
+            StreamFault::Memory(shortage) => shortage.into(),
+        }
     }
 }

@@ -25,8 +25,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb::{
-    RangeRequest, RangeResponse, ResponseHeader, ResponseOp, TxnRequest, TxnResponse,
-    response_op::Response as OpResponse,
+    Compare, RangeRequest, RangeResponse, ResponseHeader, ResponseOp, TxnRequest, TxnResponse,
+    compare::CompareTarget, response_op::Response as OpResponse,
 };
 use quorate_state::apply::{Refusal, selected_reads};
 use quorate_state::mvcc::{
@@ -41,6 +41,7 @@ use tokio_postgres::types::ToSql;
 use crate::counts::Counts;
 use crate::database::{Database, DatabaseFault, End, Statement, Tables, VersionsRead, no_progress};
 use crate::error::EngineError;
+use crate::read_memory::ReadMemory;
 use crate::spans::{DIVIDED_KEYS_MAX, Part, SPAN_KEYS, Spans};
 use crate::stored_spans::{self, Dividing};
 use crate::tail::{Overlaid, Position, Tail};
@@ -116,30 +117,23 @@ impl TableReader {
         &self,
         query: &RangeQuery,
         position: Position,
+        memory: &mut ReadMemory<'_, '_>,
     ) -> Answer<RangeResult> {
+        let bytes_before = memory.bytes();
         let mut store = working_set(position);
         let revision = match store.snapshot().readable(query.revision) {
             Ok(revision) => revision,
             Err(refusal) => return Ok(Err(refusal.into())),
         };
         if query.count_only {
-            let count = self.count(query, revision, position).await?;
+            let count = self.count(query, revision, position, memory).await?;
+            memory.shrink_to(bytes_before);
             let (revision, kvs, more) = (position.revision, Vec::new(), false);
             return Ok(Ok(RangeResult { revision, kvs, more, count }));
         }
-        let is_cut = match query.range() {
-            KeyRange::One(key) => {
-                if let Some(found) = self.version_at(key, revision).await? {
-                    found.load_into(&mut store);
-                }
-                false
-            }
-            KeyRange::Between(..) | KeyRange::From(_) => {
-                let (found, is_cut) = self.candidates(query, revision).await?;
-                found.iter().for_each(|found| found.load_into(&mut store));
-                is_cut
-            }
-        };
+        let (found, is_cut) = self.find(query, revision, memory).await?;
+        found.iter().for_each(|found| found.load_into(&mut store));
+        drop(found);
         // The store contains each key as it was at the revision of the read, so the query reads the
         // newest revision of the store.
         let query_now = RangeQuery { revision: 0, ..query.clone() };
@@ -148,8 +142,10 @@ impl TableReader {
             Err(MvccError::Refusal(refusal)) => return Ok(Err(refusal.into())),
             Err(MvccError::Fault(fault)) => return Err(fault.into()),
         };
+        drop(store);
+        memory.keep(bytes_before, result.kvs.iter().map(|kv| kv.encoded().len()))?;
         if is_cut {
-            result.count = self.count(query, revision, position).await?;
+            result.count = self.count(query, revision, position, memory).await?;
             self.counts.note_page(query, revision, position.restarts, &result);
         }
         Ok(Ok(result))
@@ -161,22 +157,17 @@ impl TableReader {
         &self,
         request: &TxnRequest,
         position: Position,
+        memory: &mut ReadMemory<'_, '_>,
     ) -> Answer<TxnResponse> {
         let mut store = working_set(position);
         for compare in &request.compare {
             let query = RangeQuery {
                 key: compare.key.clone(),
                 range_end: compare.range_end.clone(),
+                keys_only: !reads_record(compare),
                 ..RangeQuery::default()
             };
-            let found = match query.range() {
-                KeyRange::One(key) => {
-                    self.version_at(key, position.revision).await?.into_iter().collect()
-                }
-                KeyRange::Between(..) | KeyRange::From(_) => {
-                    self.candidates(&query, position.revision).await?.0
-                }
-            };
+            let (found, _) = self.find(&query, position.revision, memory).await?;
             found.iter().for_each(|found| found.load_into(&mut store));
         }
         store.publish();
@@ -184,9 +175,11 @@ impl TableReader {
             Ok(selected) => selected,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        drop(store);
+        memory.shrink_to(0);
         let mut responses = Vec::with_capacity(selected.ranges.len());
         for range in selected.ranges {
-            match self.range_of_txn(range, position).await? {
+            match self.range_of_txn(range, position, memory).await? {
                 Ok(response) => responses.push(response),
                 Err(refusal) => return Ok(Err(refusal)),
             }
@@ -195,9 +188,14 @@ impl TableReader {
         Ok(Ok(TxnResponse { header, succeeded: selected.succeeded, responses }))
     }
 
-    async fn range_of_txn(&self, range: &RangeRequest, position: Position) -> Answer<ResponseOp> {
+    async fn range_of_txn(
+        &self,
+        range: &RangeRequest,
+        position: Position,
+        memory: &mut ReadMemory<'_, '_>,
+    ) -> Answer<ResponseOp> {
         let query = RangeQuery::from_request(range);
-        let result = match self.range(&query, position).await? {
+        let result = match self.range(&query, position, memory).await? {
             Ok(result) => result,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -205,30 +203,65 @@ impl TableReader {
         Ok(Ok(ResponseOp { response }))
     }
 
+    /// Returns the keys that a range request needs, as they were at a revision, and whether the range may contain more
+    /// keys.
+    async fn find(
+        &self,
+        query: &RangeQuery,
+        revision: i64,
+        memory: &mut ReadMemory<'_, '_>,
+    ) -> Result<(Vec<Found>, bool), ReadFault> {
+        let KeyRange::One(key) = query.range() else {
+            return self.candidates(query, query.range(), revision, memory).await;
+        };
+        // Only the statement for ranges can omit the value. If Citus distributes the tables, that statement would query
+        // all shards.
+        if query.needs_values() || self.database.tables() == Tables::Distributed {
+            let found = self.version_at(key, revision, memory).await?;
+            return Ok((found.into_iter().collect(), false));
+        }
+        let next = [key, b"\0"].concat();
+        let range = KeyRange::Between(key, &next);
+        let (found, _) = self.candidates(query, range, revision, memory).await?;
+        Ok((found, false))
+    }
+
     /// Returns the version of a key at a revision, or `None` if the key did not exist at that revision.
-    async fn version_at(&self, key: &[u8], revision: i64) -> Result<Option<Found>, ReadFault> {
+    async fn version_at(
+        &self,
+        key: &[u8],
+        revision: i64,
+        memory: &mut ReadMemory<'_, '_>,
+    ) -> Result<Option<Found>, ReadFault> {
         let (overlaid, _) = self.tail.overlay(KeyRange::One(key), Some(revision));
         if let Some(Overlaid { key, live }) = overlaid.into_iter().next() {
             return Ok(live.map(|(modified, record)| Found::Whole { key, modified, record }));
         }
-        let read = self.database.read_versions(Statement::VersionAt, &[&key, &revision]).await?;
-        check_compaction(read.compacted, revision)?;
-        let live = read.rows.first().filter(|row| row.get::<_, Option<bool>>(3) == Some(false));
-        Ok(live.map(|row| Found::Whole {
-            key: Bytes::copy_from_slice(key),
-            modified: Revision::new(row.get(1), row.get(2)),
-            record: Bytes::copy_from_slice(row.get(4)),
-        }))
+        let found_in = |row: &Row| {
+            let is_live = row.get::<_, Option<bool>>(3) == Some(false);
+            is_live.then(|| Found::Whole {
+                key: Bytes::copy_from_slice(key),
+                modified: Revision::new(row.get(1), row.get(2)),
+                record: Bytes::copy_from_slice(row.get(4)),
+            })
+        };
+        let parameters: [&(dyn ToSql + Sync); 2] = [&key, &revision];
+        let read =
+            self.database.stream_versions(Statement::VersionAt, &parameters, memory, found_in);
+        let VersionsRead { rows, compacted } = read.await?;
+        check_compaction(compacted, revision)?;
+        Ok(rows.into_iter().next().flatten())
     }
 
-    /// Returns the keys that a range request needs, as they were at a revision, and whether the range
-    /// may contain more keys.
+    /// Like [`Self::find`], for a range of keys.
     async fn candidates(
         &self,
         query: &RangeQuery,
+        range: KeyRange<'_>,
         revision: i64,
+        memory: &mut ReadMemory<'_, '_>,
     ) -> Result<(Vec<Found>, bool), ReadFault> {
-        let (overlaid, _) = self.tail.overlay(query.range(), Some(revision));
+        let (overlaid, _) = self.tail.overlay(range, Some(revision));
         let (wanted, descending) = match query.candidates() {
             Candidates::First(wanted) => (wanted, false),
             Candidates::Last(wanted) => (wanted, true),
@@ -237,14 +270,15 @@ impl TableReader {
         // additional row for each such key.
         let hidden = overlaid.iter().filter(|key| key.live.is_none()).count();
         let limit = i64::try_from(wanted.saturating_add(hidden)).unwrap_or(UNLIMITED);
-        let (from, to, end) = bounds(query.range());
+        let (from, to, end) = bounds(range);
         let statement = Statement::RangeAt { end, whole: query.needs_values(), descending };
-        let VersionsRead { rows, compacted } =
-            self.database.read_versions(statement, &[&from, &to, &revision, &limit]).await?;
+        let parameters: [&(dyn ToSql + Sync); 4] = [&from, &to, &revision, &limit];
+        let read = self.database.stream_versions(statement, &parameters, memory, found_in);
+        let VersionsRead { rows, compacted } = read.await?;
         check_compaction(compacted, revision)?;
         let is_cut = i64::try_from(rows.len()).is_ok_and(|count| count == limit);
         let known: BTreeSet<Bytes> = overlaid.iter().map(|overlaid| overlaid.key.clone()).collect();
-        let rows = rows.iter().map(found_in).filter(|found| !known.contains(found.key()));
+        let rows = rows.into_iter().filter(|found| !known.contains(found.key()));
         let live = overlaid.into_iter().filter_map(|Overlaid { key, live }| {
             live.map(|(modified, record)| Found::Whole { key, modified, record })
         });
@@ -257,10 +291,12 @@ impl TableReader {
         query: &RangeQuery,
         revision: i64,
         position: Position,
+        memory: &mut ReadMemory<'_, '_>,
     ) -> Result<i64, ReadFault> {
         let range = query.range();
-        if let KeyRange::One(key) = range {
-            return Ok(i64::from(self.version_at(key, revision).await?.is_some()));
+        if let KeyRange::One(_) = range {
+            let query = RangeQuery { keys_only: true, ..query.clone() };
+            return Ok(i64::from(!self.find(&query, revision, memory).await?.0.is_empty()));
         }
         if let Some(count) = self.counts.get(query, revision, position.restarts, &self.tail) {
             return Ok(count);
@@ -415,6 +451,11 @@ pub(crate) fn bounds(range: KeyRange<'_>) -> (&[u8], Option<&[u8]>, End) {
         KeyRange::One(key) | KeyRange::From(key) => (key, None, End::Open),
         KeyRange::Between(from, to) => (from, Some(to), End::Before),
     }
+}
+
+/// Returns whether a condition of a transaction needs a key's record, which contains the value and the lease.
+fn reads_record(compare: &Compare) -> bool {
+    matches!(compare.target(), CompareTarget::Value | CompareTarget::Lease)
 }
 
 fn found_in(row: &Row) -> Found {

@@ -163,7 +163,7 @@ impl Reply {
                 Trouble::NotSequencer
             }
             EngineError::OutcomeUnknown => Trouble::Unknown,
-            EngineError::TooManyRequests => Trouble::TooMany,
+            EngineError::TooManyRequests | EngineError::NoRoom => Trouble::TooMany,
             EngineError::Malformed(_) => Trouble::Malformed,
             EngineError::TooLarge { .. } => Trouble::TooLarge,
             EngineError::KeyTooLong { .. } => Trouble::KeyTooLong,

@@ -18,8 +18,8 @@ use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_api::raftpb;
 use quorate_tests::{
     Client, ClusterOptions, Held, Kind, Options, RawAnswer, RawHttp2, Server, Shim, Watch,
-    call_head, compare, eventually_within, framed, key, literal, on_quorate, op, prefix, put,
-    put_op, range, refused, request_with, txn, txn_when, watch_prefix, within,
+    call_head, compare, eventually_within, framed, key, literal, on_quorate, op, postgres, prefix,
+    put, put_op, range, refused, request_with, skipped, txn, txn_when, watch_prefix, within,
 };
 use tokio::task::JoinSet;
 use tonic::Code;
@@ -37,6 +37,7 @@ on_quorate! {
     lists_wait_or_are_refused_while_slowly_read_responses_use_up_the_limit,
     unread_responses_are_dropped_when_another_list_needs_memory,
     memory_for_record_references_of_slowly_read_lists_is_bounded,
+    memory_for_slowly_read_lists_of_a_database_is_bounded,
     lists_in_transactions_that_write_are_bounded,
     the_previous_records_of_a_deletion_count_as_a_list,
     transactions_that_would_delay_other_writes_are_refused,
@@ -470,6 +471,33 @@ async fn memory_for_record_references_of_slowly_read_lists_is_bounded(kind: Kind
     drop(held);
     drops_to_zero(&server, series).await;
     assert_eq!(client.range(prefix("k")).await.unwrap().kvs.len(), MANY);
+}
+
+async fn memory_for_slowly_read_lists_of_a_database_is_bounded(_: Kind) {
+    let Some(url) = postgres::try_new_url() else {
+        skipped("tests on a database (PostgreSQL is missing: set POSTGRES_BIN_DIR)");
+        return;
+    };
+    let server = Options::new(Kind::Quorate).unguarded().on_database(&url).start().await;
+    let client = server.client();
+    for number in 0..100 {
+        client.write(format!("k{number:03}"), vec![b'v'; 100_000]).await;
+    }
+    let before = server.memory("RssAnon");
+    // Each transaction lists 40 MB.
+    let list = || op(Request::RequestRange(prefix("k")));
+    let transaction = txn(vec![list(), list(), list(), list()]);
+    let held = SlowReaders::begin(unread(&server, 20, "/etcdserverpb.KV/Txn", &transaction));
+    let series = "quorate_lists_reference_bytes";
+    reaches(&server, series, 256.0 * MIB_FLOAT).await;
+    reaches(&server, "quorate_lists_refused_total", 1.0).await;
+    let grown = server.memory("RssAnon").saturating_sub(before) as usize / MIB;
+    assert!(grown < 512, "memory grew by {grown} MiB");
+    refused(client.range(prefix("k")).await, Code::Unknown, TOO_MANY);
+    assert_eq!(within("a short list", client.range(prefix("k00"))).await.unwrap().kvs.len(), 10);
+    drop(held);
+    drops_to_zero(&server, series).await;
+    assert_eq!(client.range(prefix("k")).await.unwrap().kvs.len(), 100);
 }
 
 async fn watchers_beyond_the_memory_limit_are_refused(kind: Kind) {

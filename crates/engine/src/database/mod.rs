@@ -26,6 +26,7 @@ mod tls;
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -36,10 +37,12 @@ use tokio::task::JoinHandle;
 use tokio_postgres::error::Severity;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, NoTls, Row};
+use tokio_stream::StreamExt as _;
 
 pub use self::fault::DatabaseFault;
 pub(crate) use self::statements::{End, Statement, Tables, has_reached_log_limit};
 use self::tls::DatabaseTls;
+use crate::read_memory::{MemoryShortage, ReadMemory};
 use crate::url::{DatabaseUrl, Verification};
 
 /// The maximum number of sessions for reads.
@@ -120,10 +123,31 @@ pub(crate) struct Session {
 
 /// Rows that were read from the tables `versions` and `newest`.
 #[derive(Debug)]
-pub(crate) struct VersionsRead {
-    pub(crate) rows: Vec<Row>,
+pub(crate) struct VersionsRead<T = Row> {
+    pub(crate) rows: Vec<T>,
     /// The compacted revision when the rows were read, or a later one.
     pub(crate) compacted: i64,
+}
+
+/// The reason why the rows of a statement could not be received.
+#[derive(Debug)]
+pub(crate) enum StreamFault {
+    /// The statement has failed.
+    Database(DatabaseFault),
+    /// The rows do not fit into memory.
+    Memory(MemoryShortage),
+}
+
+impl From<DatabaseFault> for StreamFault {
+    fn from(fault: DatabaseFault) -> Self {
+        Self::Database(fault)
+    }
+}
+
+impl From<MemoryShortage> for StreamFault {
+    fn from(shortage: MemoryShortage) -> Self {
+        Self::Memory(shortage)
+    }
 }
 
 /// A session that is borrowed from the pool. It is closed unless [`Lent::give_back`] is called, because
@@ -277,17 +301,57 @@ impl Database {
                     lent.give_back();
                     return Ok(rows);
                 }
-                Err(fault) if fault.is_transient() && !is_repeated => {
-                    is_repeated = true;
-                    if fault.is_conflict() {
-                        lent.give_back();
-                    } else {
-                        self.idle.lock().clear();
-                    }
-                }
+                Err(fault) if self.may_repeat(lent, &fault, &mut is_repeated) => {}
                 Err(fault) => return Err(fault),
             }
         }
+    }
+
+    /// Returns whether a statement that has failed on a borrowed session is repeated.
+    fn may_repeat(&self, lent: Lent<'_>, fault: &DatabaseFault, is_repeated: &mut bool) -> bool {
+        if !fault.is_transient() || std::mem::replace(is_repeated, true) {
+            return false;
+        }
+        if fault.is_conflict() {
+            lent.give_back();
+        } else {
+            self.idle.lock().clear();
+        }
+        true
+    }
+
+    /// Like [`Database::read_versions`], for a statement that may return many or large rows. Each row is counted and
+    /// converted as soon as it arrives. If there is no room for a row, the statement is interrupted.
+    pub(crate) async fn stream_versions<T>(
+        &self,
+        statement: Statement,
+        parameters: Parameters<'_>,
+        memory: &mut ReadMemory<'_, '_>,
+        convert: impl Fn(&Row) -> T,
+    ) -> Result<VersionsRead<T>, StreamFault> {
+        let (bytes, mut is_repeated) = (memory.bytes(), false);
+        loop {
+            memory.shrink_to(bytes);
+            let lent = self.lend().await?;
+            match lent.session.stream(statement, parameters, memory, &convert).await {
+                Ok((rows, compacted)) => {
+                    lent.give_back();
+                    let compacted = match compacted {
+                        Some(compacted) => compacted,
+                        None => self.compacted().await?,
+                    };
+                    return Ok(VersionsRead { rows, compacted });
+                }
+                Err(StreamFault::Database(fault))
+                    if self.may_repeat(lent, &fault, &mut is_repeated) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn compacted(&self) -> Result<i64, DatabaseFault> {
+        let row = self.query_opt(Statement::Compacted, &[]).await?;
+        Ok(row.ok_or_else(no_progress)?.get(0))
     }
 
     /// Reads the tables `versions` and `newest` with a statement that has a column `compacted`.
@@ -323,6 +387,34 @@ impl Session {
     ) -> Result<Vec<Row>, DatabaseFault> {
         let prepared = self.prepared(statement).await?;
         limited(self.client.query(&prepared, parameters)).await
+    }
+
+    /// Returns the converted rows of a statement, and the compacted revision that it has read together with the first
+    /// row. The rows are counted and converted while they arrive. After an error, the statement may still be running.
+    async fn stream<T>(
+        &self,
+        statement: Statement,
+        parameters: Parameters<'_>,
+        memory: &mut ReadMemory<'_, '_>,
+        convert: &impl Fn(&Row) -> T,
+    ) -> Result<(Vec<T>, Option<i64>), StreamFault> {
+        let prepared = self.prepared(statement).await?;
+        let (mut converted, mut compacted) = (Vec::new(), None);
+        let stream = async {
+            let rows = self.client.query_raw(&prepared, parameters.iter().copied()).await;
+            let mut rows = pin!(rows.map_err(DatabaseFault::from)?);
+            while let Some(row) = rows.next().await {
+                let row = row.map_err(DatabaseFault::from)?;
+                memory.add_row(&row)?;
+                if converted.is_empty() {
+                    compacted = row.get("compacted");
+                }
+                converted.push(convert(&row));
+            }
+            Ok::<(), StreamFault>(())
+        };
+        within(STATEMENT_TIME_MAX, stream).await??;
+        Ok((converted, compacted))
     }
 
     /// Like [`Session::query`], for a statement that returns at most one row.
@@ -544,8 +636,13 @@ async fn limited_to<T>(
     time_max: Duration,
     answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, DatabaseFault> {
-    match tokio::time::timeout(time_max, answer).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => Err(DatabaseFault::Lost(format!("no response within {} s", time_max.as_secs()))),
-    }
+    Ok(within(time_max, answer).await??)
+}
+
+async fn within<T>(
+    time_max: Duration,
+    answer: impl Future<Output = T>,
+) -> Result<T, DatabaseFault> {
+    let answer = tokio::time::timeout(time_max, answer).await;
+    answer.map_err(|_| DatabaseFault::Lost(format!("no response within {} s", time_max.as_secs())))
 }

@@ -253,7 +253,7 @@ async fn compare(seed: u64, count: usize) {
             txn.failure.retain(is_range);
             let (expected, _) = read_txn(&member.state.published().view(), &txn).unwrap();
             engine.barrier().await.unwrap();
-            let answer = engine.read_txn(&txn).await.unwrap();
+            let answer = engine.read_txn(&txn, &mut |_| true).await.unwrap();
             assert_eq!(answer, expected, "seed {seed}, step {step}: {txn:?}");
         }
         if step % 50 == 49 {

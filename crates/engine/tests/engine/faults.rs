@@ -149,7 +149,9 @@ async fn transaction_conflicts_neither_lose_nor_repeat_writes() {
     let writers = Writers::start(&[&engine], 15);
     let mut reads = 0;
     while writers.acknowledged() < 60 && reads < 2_000 {
-        if let Ok(found) = engine.range(&RangeQuery { limit: 5, ..range_of("k", b"l") }).await {
+        if let Ok(found) =
+            engine.range(&RangeQuery { limit: 5, ..range_of("k", b"l") }, &mut |_| true).await
+        {
             assert!(found.unwrap().kvs.len() <= 5);
         }
         reads += 1;
@@ -217,7 +219,7 @@ async fn reads_are_retried_after_a_lost_connection() {
     for action in [Action::CutBefore, Action::CutAfter, Action::Conflict] {
         proxy.set_faults(vec![Fault { text: "CASE WHEN n.mod", action, period: 2 }]);
         for _ in 0..6 {
-            let found = engine.range(&range_of("k", b"l")).await.unwrap().unwrap();
+            let found = engine.range(&range_of("k", b"l"), &mut |_| true).await.unwrap().unwrap();
             assert_eq!(shown(&found), ["k=1"]);
         }
     }
@@ -266,13 +268,15 @@ async fn a_cancelled_read_does_not_delay_later_reads() {
     put_at(&engine, "k", "1").await;
     crate::requests::wait_written(&engine).await;
     let query = range_of("k", b"l");
-    engine.range(&query).await.unwrap().unwrap();
+    engine.range(&query, &mut |_| true).await.unwrap().unwrap();
     // The proxy holds the first read, so that it does not reach the database.
     proxy.set_faults(vec![Fault { text: "CASE WHEN", action: Action::Hold, period: 1_000 }]);
-    let cancelled = tokio::time::timeout(Duration::from_millis(300), engine.range(&query)).await;
+    let cancelled =
+        tokio::time::timeout(Duration::from_millis(300), engine.range(&query, &mut |_| true)).await;
     assert!(cancelled.is_err() && proxy.injected() == 1);
     for _ in 0..20 {
-        let found = tokio::time::timeout(Duration::from_secs(2), engine.range(&query)).await;
+        let found =
+            tokio::time::timeout(Duration::from_secs(2), engine.range(&query, &mut |_| true)).await;
         assert_eq!(shown(&found.unwrap().unwrap().unwrap()), ["k=1"]);
     }
     engine.stop().await;
@@ -286,7 +290,7 @@ async fn the_database_ends_the_statement_of_a_cancelled_read() {
     put_at(&engine, "k", "1").await;
     crate::requests::wait_written(&engine).await;
     let query = range_of("k", b"l");
-    engine.range(&query).await.unwrap().unwrap();
+    engine.range(&query, &mut |_| true).await.unwrap().unwrap();
     let locking = crate::requests::connect(&url).await;
     let lock = "BEGIN; LOCK TABLE cancelled_statement.newest IN ACCESS EXCLUSIVE MODE";
     locking.batch_execute(lock).await.unwrap();
@@ -297,12 +301,12 @@ async fn the_database_ends_the_statement_of_a_cancelled_read() {
         observing.query_one(text, &[]).await.unwrap().get::<_, i64>(0)
     };
     let (reader, cancelled) = (engine.clone(), query.clone());
-    let read = tokio::spawn(async move { reader.range(&cancelled).await.is_ok() });
+    let read = tokio::spawn(async move { reader.range(&cancelled, &mut |_| true).await.is_ok() });
     eventually("the statement waits for the lock", async || waiting().await == 1).await;
     read.abort();
     eventually("the statement has ended", async || waiting().await == 0).await;
     locking.batch_execute("ROLLBACK").await.unwrap();
-    engine.range(&query).await.unwrap().unwrap();
+    engine.range(&query, &mut |_| true).await.unwrap().unwrap();
     engine.stop().await;
 }
 
@@ -324,7 +328,7 @@ async fn a_server_does_not_read_from_a_database_that_has_become_a_standby() {
     eventually("the sessions have ended", async || engine.barrier().await.is_err()).await;
     for _ in 0..20 {
         assert!(engine.barrier().await.is_err(), "a linearizable read succeeded on a standby");
-        assert!(engine.range(&range_of("k", b"l")).await.is_err());
+        assert!(engine.range(&range_of("k", b"l"), &mut |_| true).await.is_err());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let error = Engine::start(options(&url, 2), Arc::new(Network::default())).await.unwrap_err();

@@ -8,6 +8,7 @@
 mod differential;
 mod faults;
 mod losses;
+mod memory;
 #[expect(dead_code, reason = "only the fault suite starts standbys")]
 mod postgres;
 mod proxy;

@@ -352,11 +352,14 @@ async fn transactions_compare_read_and_write_in_order() {
     assert!(!done.succeeded);
     let read_only =
         pb::TxnRequest { compare: vec![compare(b"1")], success: vec![all(0)], failure: vec![] };
-    let done = engine.read_txn(&read_only).await.unwrap().unwrap();
+    let done = engine.read_txn(&read_only, &mut |_| true).await.unwrap().unwrap();
     assert!(done.succeeded);
     assert_eq!(done.header.unwrap().revision, 3);
     let future = pb::TxnRequest { compare: vec![], success: vec![all(99)], failure: vec![] };
-    assert_eq!(engine.read_txn(&future).await.unwrap(), Err(Refusal::FutureRevision));
+    assert_eq!(
+        engine.read_txn(&future, &mut |_| true).await.unwrap(),
+        Err(Refusal::FutureRevision)
+    );
     engine.stop().await;
 }
 

@@ -409,7 +409,7 @@ async fn a_read_after_missed_batches_returns_every_acknowledged_write() {
         assert!(Instant::now() < deadline);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let found = two.range(&range_of("x", b"")).await.unwrap().unwrap();
+    let found = two.range(&range_of("x", b""), &mut |_| true).await.unwrap().unwrap();
     assert_eq!(shown(&found), ["x=2"]);
     near.set_faults(Vec::new());
     one.stop().await;

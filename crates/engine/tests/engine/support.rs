@@ -138,7 +138,7 @@ pub(crate) fn range_of(key: &str, range_end: &[u8]) -> RangeQuery {
 /// Executes a linearizable read.
 pub(crate) async fn read(engine: &Engine, query: &RangeQuery) -> Result<RangeResult, Refusal> {
     engine.barrier().await.unwrap();
-    engine.range(query).await.unwrap()
+    engine.range(query, &mut |_| true).await.unwrap()
 }
 
 /// Returns `key=value` for each key of a result.

@@ -14,19 +14,18 @@ use quorate_api::etcdserverpb::{
     AlarmMember, InternalRaftRequest, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
     RequestHeader, TxnRequest, TxnResponse,
 };
-use quorate_api::record::KeyValue;
 use quorate_core::request::{QuotaHeadroom, no_space_alarm};
 use quorate_engine::{Engine, EngineError};
 use quorate_member::RequestIds;
 use quorate_net::runtime::blocking;
 use quorate_requests::access::{AccessControl, Credentials};
-use quorate_requests::admission::{Bound, OwnedPermit};
+use quorate_requests::admission::OwnedPermit;
 use quorate_requests::{
     ConsensusStatus, DataStore, Defragmented, Image, Listed, Progress, RequestError, ServerInfo,
     Sizes, Status, StoreFuture, StoreResult, Write, WriteFuture,
 };
 use quorate_state::alarm::Cause;
-use quorate_state::apply::Response;
+use quorate_state::apply::{Refusal, Response};
 use quorate_state::members::Member;
 use quorate_state::mvcc::{HashKv, RangeQuery, RangeResult};
 use quorate_state::units::{LeaseId, Millis};
@@ -35,9 +34,9 @@ use quorate_state::watch::{HistoryFault, Hub};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 use tokio::sync::watch;
+use tokio::time::error::Elapsed;
 
-/// Lists with at least this many records count against the memory limit for lists.
-const LONG_LIST_RECORDS: usize = 16 * 1024;
+use super::row_permit::RowPermit;
 
 /// Reports the progress of the engine to the services.
 #[derive(Clone, Debug)]
@@ -123,14 +122,32 @@ impl EngineStore {
         }
     }
 
-    /// Returns a list with a permit for its memory, if the list is long. The size of a list is known only after the
-    /// database has returned the list, so the permit is granted even if the limit is exceeded.
-    fn listed<T>(&self, result: T, records: usize) -> Listed<T> {
-        let permit = (records >= LONG_LIST_RECORDS).then(|| {
-            let bytes = records.saturating_mul(size_of::<KeyValue>()) as u64;
-            Bound::take_regardless(&self.info.admission().lists, bytes)
-        });
-        Listed { result, permit }
+    /// Executes a range request with a permit that grows with the rows.
+    async fn list(&self, query: &RangeQuery) -> Result<Listed<RangeResult>, RequestError> {
+        let mut rows = RowPermit::new(self.info.admission(), self.info.limits().request_timeout);
+        loop {
+            let deadline = rows.deadline();
+            let mut reserve = |bytes| rows.set(bytes);
+            let read = self.engine.range(query, &mut reserve);
+            let read = tokio::time::timeout_at(deadline, read).await;
+            if let Some(result) = settle(read, &mut rows).await? {
+                return Ok(Listed { result, permit: rows.finish() });
+            }
+        }
+    }
+
+    /// Executes a read-only transaction with a permit that grows with the rows of all its ranges.
+    async fn list_txn(&self, request: &TxnRequest) -> Result<Listed<TxnResponse>, RequestError> {
+        let mut rows = RowPermit::new(self.info.admission(), self.info.limits().request_timeout);
+        loop {
+            let deadline = rows.deadline();
+            let mut reserve = |bytes| rows.set(bytes);
+            let read = self.engine.read_txn(request, &mut reserve);
+            let read = tokio::time::timeout_at(deadline, read).await;
+            if let Some(result) = settle(read, &mut rows).await? {
+                return Ok(Listed { result, permit: rows.finish() });
+            }
+        }
     }
 
     async fn write_measured(
@@ -177,6 +194,22 @@ impl EngineStore {
     }
 }
 
+/// Returns the result of a read. If there was no room for its rows, waits until there is more room, and returns `None`.
+/// Then the read must be repeated.
+async fn settle<T>(
+    read: Result<Result<Result<T, Refusal>, EngineError>, Elapsed>,
+    rows: &mut RowPermit<'_>,
+) -> Result<Option<T>, RequestError> {
+    match read {
+        Ok(Err(EngineError::NoRoom)) => {
+            rows.wait_for_room().await?;
+            Ok(None)
+        }
+        Ok(answer) => Ok(Some(answer.map_err(request_error)?.map_err(RequestError::Refused)?)),
+        Err(_) => Err(RequestError::Timeout),
+    }
+}
+
 /// Runs a long operation of the engine on a blocking thread, because such an operation also needs CPU time.
 async fn on_blocking_thread<T: Send + 'static, F: Future<Output = Result<T, EngineError>>>(
     operation: impl FnOnce() -> F + Send + 'static,
@@ -191,7 +224,7 @@ fn request_error(error: EngineError) -> RequestError {
         EngineError::NoSequencer => RequestError::NoLeader,
         EngineError::SequencerChanged => RequestError::LeaderChanged,
         EngineError::OutcomeUnknown => RequestError::TimeoutDueToLeaderFailure,
-        EngineError::TooManyRequests => RequestError::TooManyRequests,
+        EngineError::TooManyRequests | EngineError::NoRoom => RequestError::TooManyRequests,
         error @ (EngineError::TooLarge { .. } | EngineError::KeyTooLong { .. }) => {
             RequestError::EngineLimit(error.to_string().into())
         }
@@ -233,12 +266,10 @@ impl DataStore for EngineStore {
         StoreFuture::pending(async move {
             self.info.metrics().mvcc.range.inc();
             let started = Instant::now();
-            let result = self.within(self.engine.range(&query)).await;
-            let success = if matches!(result, Ok(Ok(_))) { "true" } else { "false" };
+            let result = self.list(&query).await;
+            let success = if result.is_ok() { "true" } else { "false" };
             self.info.metrics().server.range_duration.with(&[success]).observe(started.elapsed());
-            let result = result?.map_err(RequestError::Refused)?;
-            let records = result.kvs.len();
-            Ok(self.listed(result, records))
+            result
         })
     }
 
@@ -255,10 +286,9 @@ impl DataStore for EngineStore {
         StoreFuture::pending(async move {
             let metrics = &self.info.metrics().mvcc;
             metrics.txn.inc();
-            let result = self.within(self.engine.read_txn(&request)).await?;
-            let response = result.map_err(RequestError::Refused)?;
-            metrics.range.add(response.responses.len() as u64);
-            Ok(self.listed(response, 0))
+            let listed = self.list_txn(&request).await?;
+            metrics.range.add(listed.result.responses.len() as u64);
+            Ok(listed)
         })
     }
 

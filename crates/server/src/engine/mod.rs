@@ -14,6 +14,7 @@ mod duties;
 mod forward;
 mod forward_service;
 mod frames;
+mod row_permit;
 
 use std::sync::Arc;
 use std::time::Duration;
