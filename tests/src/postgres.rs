@@ -1,5 +1,6 @@
 //! The PostgreSQL server that stores the data of the tested servers.
 
+use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::postgres_server;
@@ -56,6 +57,24 @@ impl Database {
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.0.port()
+    }
+
+    /// Locks a table of the keyspace, so that statements that read it wait until the returned process is passed to
+    /// [`Self::unlock`].
+    #[must_use]
+    pub fn lock(&self, table: &str) -> Child {
+        self.0.lock(&format!("test.{table}"))
+    }
+
+    /// Unlocks a table.
+    pub fn unlock(&self, client: Child) {
+        self.0.unlock(client);
+    }
+
+    /// Returns the number of sessions that wait for a locked table.
+    #[must_use]
+    pub fn waiting_for_locks(&self) -> usize {
+        self.0.waiting_for_locks()
     }
 
     /// Makes this standby accept writes.

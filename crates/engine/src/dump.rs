@@ -3,7 +3,8 @@
 //! Both operations first wait until everything that was committed before the call is in the tables.
 //! Then they read the tables in one transaction, which sees one consistent state. The database sorts
 //! the records by revision and streams them, so the server's memory does not depend on the number of
-//! keys.
+//! keys. If the caller is no longer interested, the operation ends early, and cancels its statement. Otherwise, the
+//! database would continue to sort for up to a second.
 //!
 //! # Invariants
 //!
@@ -34,6 +35,9 @@ use crate::follower::read_start;
 use crate::replica::Start;
 use crate::sequencer::TermContext;
 
+/// Number of records after which an operation checks whether its caller has gone, even if the database sends records
+/// faster than they are processed.
+const RECORDS_BETWEEN_CHECKS: usize = 1_000;
 /// Number of changes that one transaction writes to the snapshot's file.
 const BATCH_OPS: usize = 10_000;
 /// Interval between checks of whether the awaited batch is in the tables.
@@ -75,7 +79,12 @@ impl Frozen {
         let prepared = self.session.client().prepare(&text).await.map_err(DatabaseFault::from)?;
         let rows = self.session.client().query_raw(&prepared, parameters).await;
         let mut rows = pin!(rows.map_err(DatabaseFault::from)?);
+        let mut count = 0_usize;
         while let Some(row) = rows.next().await {
+            count += 1;
+            if count.is_multiple_of(RECORDS_BETWEEN_CHECKS) {
+                tokio::task::yield_now().await;
+            }
             let row = row.map_err(DatabaseFault::from)?;
             let revision = Revision::new(row.get(0), row.get(1));
             let key = RecordKey { revision, tombstone: row.get(2) };
@@ -98,12 +107,42 @@ impl Frozen {
     }
 }
 
-/// Returns the hash of all records up to a revision, as a member computes it.
+/// Executes an operation on a session that sees everything that was committed before this call. Once `gone` is ready,
+/// the operation and its statement are cancelled.
+async fn read_frozen<T>(
+    context: &TermContext,
+    gone: impl Future<Output = ()>,
+    operation: impl AsyncFnOnce(&Frozen) -> Result<T, EngineError>,
+) -> Result<T, EngineError> {
+    let mut gone = pin!(gone);
+    let frozen = tokio::select! {
+        biased;
+        () = &mut gone => return Err(EngineError::Cancelled),
+        frozen = Frozen::new(context) => frozen?,
+    };
+    tokio::select! {
+        biased;
+        () = &mut gone => {}
+        result = operation(&frozen) => return result,
+    }
+    context.database.cancel(&frozen.session).await;
+    Err(EngineError::Cancelled)
+}
+
+/// Returns the hash of all records up to a revision, as a member computes it. Stops once `gone` is ready.
 pub(crate) async fn hash_kv(
     context: &TermContext,
     revision: i64,
+    gone: impl Future<Output = ()>,
 ) -> Result<Result<HashKv, Refusal>, EngineError> {
-    let frozen = Frozen::new(context).await?;
+    read_frozen(context, gone, async |frozen| hash_of(context, frozen, revision).await).await
+}
+
+async fn hash_of(
+    context: &TermContext,
+    frozen: &Frozen,
+    revision: i64,
+) -> Result<Result<HashKv, Refusal>, EngineError> {
     let position = frozen.start.position;
     if revision > position.revision {
         return Ok(Err(Refusal::FutureRevision));
@@ -127,21 +166,33 @@ pub(crate) async fn hash_kv(
 }
 
 /// Creates a backend file without a name that contains everything that was committed before this call. `parent` is the
-/// directory for the file.
-pub(crate) async fn snapshot(context: &TermContext, parent: &Path) -> Result<Backend, EngineError> {
-    let frozen = Frozen::new(context).await?;
+/// directory for the file. Stops once `gone` is ready. Blocks the thread while a batch is written to the file, so that
+/// nothing is written after the operation has ended.
+pub(crate) async fn snapshot(
+    context: &TermContext,
+    parent: &Path,
+    gone: impl Future<Output = ()>,
+) -> Result<Backend, EngineError> {
+    read_frozen(context, gone, async |frozen| write_snapshot(context, frozen, parent).await).await
+}
+
+async fn write_snapshot(
+    context: &TermContext,
+    frozen: &Frozen,
+    parent: &Path,
+) -> Result<Backend, EngineError> {
     let backend = unnamed_backend(parent)?;
     let mut batch = first_batch(&frozen.start);
     frozen
         .for_each_record(frozen.start.position.revision, async |key, stored, _| {
             batch.put_record(key, Bytes::copy_from_slice(stored));
             if batch.fill(BATCH_OPS) > 0 {
-                commit(&backend, std::mem::take(&mut batch)).await?;
+                commit(&backend, &std::mem::take(&mut batch))?;
             }
             Ok(())
         })
         .await?;
-    commit(&backend, batch).await?;
+    commit(&backend, &batch)?;
     frozen.check(context).await?;
     Ok(backend)
 }
@@ -188,10 +239,8 @@ fn first_batch(start: &Start) -> Batch {
     batch
 }
 
-async fn commit(backend: &Backend, batch: Batch) -> Result<(), EngineError> {
-    let backend = backend.clone();
-    let committed = tokio::task::spawn_blocking(move || backend.commit(&batch).map(drop)).await;
-    committed.map_err(|panic| unwritten(&panic))?.map_err(|fault| unwritten(&fault))
+fn commit(backend: &Backend, batch: &Batch) -> Result<(), EngineError> {
+    backend.commit(batch).map(drop).map_err(|fault| unwritten(&fault))
 }
 
 fn unwritten(fault: &dyn std::fmt::Display) -> EngineError {

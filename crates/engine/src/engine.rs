@@ -390,24 +390,33 @@ impl Engine {
     }
 
     /// Returns the hash of all records up to a revision, where 0 stands for the newest revision. This is expensive,
-    /// because the database must sort all of these records.
+    /// because the database must sort all of these records. Ends early once `gone` is ready.
     ///
     /// # Errors
     ///
-    /// If the database does not respond.
-    pub async fn hash_kv(&self, revision: i64) -> Result<Result<HashKv, Refusal>, EngineError> {
-        dump::hash_kv(&self.shared.context, revision).await
+    /// If the database does not respond, or the caller has gone.
+    pub async fn hash_kv(
+        &self,
+        revision: i64,
+        gone: impl Future<Output = ()>,
+    ) -> Result<Result<HashKv, Refusal>, EngineError> {
+        dump::hash_kv(&self.shared.context, revision, gone).await
     }
 
     /// Creates a backend file that contains everything that was committed before this call. The services send the
     /// content of the file as a snapshot. The file is in the file system of the directory `parent`, but has no name, so
-    /// that no other user can open it, and it disappears with its last handle.
+    /// that no other user can open it, and it disappears with its last handle. Ends early once `gone` is ready. Blocks
+    /// the thread while it writes to the file.
     ///
     /// # Errors
     ///
-    /// If the database does not respond, or the file cannot be written.
-    pub async fn snapshot(&self, parent: &Path) -> Result<Backend, EngineError> {
-        dump::snapshot(&self.shared.context, parent).await
+    /// If the database does not respond, the file cannot be written, or the caller has gone.
+    pub async fn snapshot(
+        &self,
+        parent: &Path,
+        gone: impl Future<Output = ()>,
+    ) -> Result<Backend, EngineError> {
+        dump::snapshot(&self.shared.context, parent, gone).await
     }
 
     /// Applies a client's request and returns the outcome. The request's header names the user. The id in the header is

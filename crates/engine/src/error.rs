@@ -74,6 +74,9 @@ pub enum EngineError {
     /// sequencer on another server has failed.
     #[error("{0}")]
     Failed(String),
+    /// The caller is no longer interested in the result.
+    #[error("the caller has cancelled the operation")]
+    Cancelled,
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopped,

@@ -170,6 +170,7 @@ impl Reply {
             EngineError::Database(_) | EngineError::DatabaseOfSequencer(_) => Trouble::Database,
             EngineError::Content(_)
             | EngineError::Failed(_)
+            | EngineError::Cancelled
             | EngineError::Thread(_)
             | EngineError::Random(_) => Trouble::Other,
         };

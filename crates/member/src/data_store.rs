@@ -18,7 +18,7 @@ use quorate_raft::{LogIndex, Role, Status as RaftStatus};
 use quorate_requests::access::{AccessControl, Credentials};
 use quorate_requests::admission::OwnedPermit;
 use quorate_requests::{
-    ConsensusStatus, DataStore, Image, Listed, MemberProgress, Progress, RequestError,
+    ConsensusStatus, DataStore, HashPermit, Image, Listed, MemberProgress, Progress, RequestError,
     ServerHandles, Sizes, Status, StoreFuture, StoreResult, Write, WriteFuture, probe_query,
 };
 use quorate_state::apply::Response;
@@ -35,7 +35,6 @@ use crate::duties::membership::Membership;
 use crate::duties::versions::Downgrades;
 use crate::handles::Handles;
 use crate::requests::administrator::Administrator;
-use crate::requests::hash_permits::HashPermit;
 use crate::requests::member_info::MemberInfo;
 use crate::requests::proposer::Proposer;
 use crate::requests::reader::Reader;

@@ -16,13 +16,12 @@ use parking_lot::Mutex;
 use quorate_core::bootstrap::Identity;
 use quorate_peer::Peers;
 use quorate_requests::access::{AccessControl, Provider};
-use quorate_requests::{Limits, ServerInfo, StreamEnds};
+use quorate_requests::{HashPermits, Limits, ServerInfo, StreamEnds};
 use quorate_state::apply::PublishedState;
 use quorate_state::backend::Backend;
 use quorate_telemetry::metrics::Metrics;
 
 use crate::requests::administrator::Administrator;
-use crate::requests::hash_permits::HashPermits;
 use crate::requests::member_info::MemberInfo;
 use crate::requests::proposer::Proposer;
 use crate::requests::reader::Reader;

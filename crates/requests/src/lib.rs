@@ -22,6 +22,7 @@ pub mod bound;
 mod data_store;
 mod error;
 mod handles;
+mod hash_permits;
 mod limits;
 mod passwords;
 pub mod request_text;
@@ -39,6 +40,7 @@ pub use data_store::{
 };
 pub use error::RequestError;
 pub use handles::ServerHandles;
+pub use hash_permits::{HashPermit, HashPermits};
 pub use limits::Limits;
 pub use passwords::PasswordsLoad;
 pub use quorate_core::request::{Ask, Ready};

@@ -7,8 +7,9 @@ use prost::Message as _;
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
     DEADLINE, Kind, Options, Server, Utl, Watch, bytes, delete, eventually, eventually_ok, get,
-    key, on_both_servers, on_quorate, postgres, put_leased, refused, skipped, watch_key,
+    key, on_both_servers, on_quorate, postgres, put_leased, refused, skipped, watch_key, within,
 };
+use tokio::task::JoinSet;
 use tonic::Code;
 
 on_quorate! {
@@ -19,6 +20,7 @@ on_quorate! {
     requests_from_a_sender_without_the_secret_are_refused,
     the_health_of_a_server_depends_on_its_database,
     a_server_on_a_database_reports_its_commits_and_forwarded_requests,
+    few_hashes_and_snapshots_of_a_database_are_computed_at_a_time_and_cancelled_ones_end,
 }
 
 on_both_servers! {
@@ -198,6 +200,37 @@ async fn a_server_on_a_database_reports_its_commits_and_forwarded_requests(_: Ki
     assert!(of_sequencer("quorate_engine_batch_requests_total") >= 1.0);
     assert!(of_sequencer("quorate_engine_commit_duration_seconds_count") >= 1.0);
     assert_eq!(of_sequencer("etcd_mvcc_put_total"), 1.0);
+}
+
+async fn few_hashes_and_snapshots_of_a_database_are_computed_at_a_time_and_cancelled_ones_end(
+    _: Kind,
+) {
+    let Some(database) = postgres::Database::start() else {
+        skipped("tests on a database (PostgreSQL is missing: set POSTGRES_BIN_DIR)");
+        return;
+    };
+    let options = Options::new(Kind::Quorate).unguarded().on_database(&database.url());
+    let server = options.start().await;
+    let client = server.client();
+    client.write("k", "v").await;
+    // Hashes and snapshots wait for this lock after they have got their permits.
+    let lock = database.lock("versions");
+    let mut calls = JoinSet::new();
+    for _ in 0..3 {
+        let (one, other) = (client.clone(), client.clone());
+        calls.spawn(async move { one.snapshot().await.map(drop) });
+        calls.spawn(async move { other.hash_kv(pb::HashKvRequest::default()).await.map(drop) });
+    }
+    for _ in 0..4 {
+        let answer = within("a refusal", calls.join_next()).await.unwrap().unwrap();
+        refused(answer, Code::Unknown, "etcdserver: too many requests");
+    }
+    eventually("two calls wait", async || (database.waiting_for_locks() == 2).then_some(())).await;
+    calls.shutdown().await;
+    eventually("both have ended", async || (database.waiting_for_locks() == 0).then_some(())).await;
+    database.unlock(lock);
+    client.hash_kv(pb::HashKvRequest::default()).await.unwrap();
+    assert!(!client.snapshot().await.unwrap().is_empty());
 }
 
 async fn a_snapshot_of_a_member_is_imported_into_a_database(kind: Kind) {

@@ -52,6 +52,9 @@ const SESSIONS_MAX: usize = 16;
 /// shorter than the time after which an operator would investigate.
 pub(crate) const STATEMENT_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// The time limit for cancelling a statement.
+const CANCEL_TIME_MAX: Duration = Duration::from_secs(5);
+
 /// Extension of the time limit for each mebibyte that a statement sends. Without it, every attempt to
 /// send a large batch over a slow network could exceed the time limit.
 const MEBIBYTE_TIME_MAX: Duration = Duration::from_secs(1);
@@ -237,6 +240,20 @@ impl Database {
             session.batch(NODE_CONNECTION).await?;
         }
         Ok(session)
+    }
+
+    /// Cancels the statement that is running on a session. Without this call, the database notices only after a second
+    /// that the connection is closed, if the statement does not send rows at the time.
+    pub(crate) async fn cancel(&self, session: &Session) {
+        let token = session.client.cancel_token();
+        let cancelled = within(CANCEL_TIME_MAX, async {
+            match &self.tls {
+                Some(tls) => token.cancel_query(tls.clone()).await,
+                None => token.cancel_query(NoTls).await,
+            }
+        });
+        // If the database cannot be reached, there is nothing to cancel.
+        let (Ok(_) | Err(_)) = cancelled.await;
     }
 
     /// Starts a task that drives a connection, and that reports the notifications and warnings of the

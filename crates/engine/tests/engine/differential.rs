@@ -278,14 +278,18 @@ async fn compare_hashes(engine: &Engine, member: &Member, generator: &mut Genera
             Err(MvccError::Refusal(refusal)) => Err(refusal.into()),
             Err(MvccError::Fault(fault)) => panic!("{fault}"),
         };
-        assert_eq!(engine.hash_kv(revision).await.unwrap(), expected, "at {revision}");
+        assert_eq!(
+            engine.hash_kv(revision, std::future::pending()).await.unwrap(),
+            expected,
+            "at {revision}"
+        );
     }
 }
 
 /// Recovers a member's state from a snapshot of the engine, and compares it with the expected state.
 async fn compare_snapshot(engine: &Engine, member: &Member) {
     let dir = tempfile::tempdir().unwrap();
-    let backend = engine.snapshot(dir.path()).await.unwrap();
+    let backend = engine.snapshot(dir.path(), std::future::pending()).await.unwrap();
     let recovered = State::recover(&backend, StateOptions::default()).unwrap();
     let (recovered, expected) = (recovered.published(), member.state.published());
     let (now, compacted) =

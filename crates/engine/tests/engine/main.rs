@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod cancelled_dumps;
 mod differential;
 mod faults;
 mod losses;

@@ -20,6 +20,9 @@ const USERS: [&str; 2] = ["postgres", "nobody"];
 /// would turn on TLS for all connections to its nodes.
 const CITUS: &str = "-c shared_preload_libraries=citus -c citus.node_conninfo=sslmode=disable";
 
+/// The statement of a session that keeps a table locked.
+const LOCKED: &str = "SELECT pg_sleep(600)";
+
 /// A running PostgreSQL server. The server stops when this value is dropped, or when the test process
 /// ends.
 #[derive(Debug)]
@@ -149,6 +152,45 @@ impl Postgres {
         let promoted =
             self.command("pg_ctl").args(["promote", "-w", "-D"]).arg(self.data()).output().unwrap();
         assert!(promoted.status.success(), "{promoted:?}");
+    }
+
+    /// Starts a client that locks a table, and waits until the table is locked. The returned process is passed to
+    /// [`Self::unlock`].
+    pub(crate) fn lock(&self, table: &str) -> Child {
+        let text = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE; {LOCKED}");
+        let client = self
+            .command("psql")
+            .args(["-XAtqc", &text, "-h", "127.0.0.1", "-p", &self.port.to_string()])
+            .args(["-U", "quorate", "postgres"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let locked = format!(
+            "SELECT count(*) FROM pg_locks WHERE granted AND mode = 'AccessExclusiveLock' \
+             AND relation = '{table}'::regclass"
+        );
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.query(&locked) != "1" {
+            assert!(Instant::now() < deadline, "the table is not locked after 60 s");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        client
+    }
+
+    /// Ends the clients that have locked tables. `client` is one of them.
+    pub(crate) fn unlock(&self, mut client: Child) {
+        self.query(&format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE query LIKE '%{LOCKED}' AND pid <> pg_backend_pid()"
+        ));
+        let (Ok(_) | Err(_)) = client.wait();
+    }
+
+    /// Returns the number of sessions that wait for a lock.
+    pub(crate) fn waiting_for_locks(&self) -> usize {
+        let text = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        self.query(text).parse().unwrap()
     }
 
     /// Executes a query, and returns the first column of its first row.

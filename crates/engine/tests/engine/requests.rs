@@ -462,7 +462,7 @@ async fn a_snapshot_is_imported_into_an_empty_keyspace() {
     propose(&source, delete("k3", b"")).await.unwrap();
     create(&source, &["pair0".to_owned(), "pair1".to_owned()]).await;
     let dir = tempfile::tempdir().unwrap();
-    let snapshot = source.snapshot(dir.path()).await.unwrap();
+    let snapshot = source.snapshot(dir.path(), std::future::pending()).await.unwrap();
     let before = read(&source, &range_of("a", ALL)).await.unwrap();
 
     let url = postgres.url("import_to");
@@ -475,7 +475,7 @@ async fn a_snapshot_is_imported_into_an_empty_keyspace() {
     let after = read(&engine, &range_of("a", ALL)).await.unwrap();
     assert_eq!(after, before);
     // A snapshot of the imported keyspace contains both keys that one transaction created.
-    let copy = engine.snapshot(dir.path()).await.unwrap();
+    let copy = engine.snapshot(dir.path(), std::future::pending()).await.unwrap();
     let imported =
         quorate_engine::import(options(&postgres.url("import_copy"), 1).database, 5, &copy);
     assert_eq!(imported.await.unwrap().keys, 12);
@@ -498,7 +498,7 @@ async fn a_snapshot_is_imported_into_an_empty_keyspace() {
     // The repeated import uses a later snapshot, which does not contain one of the keys of the
     // interrupted import.
     propose(&source, delete("k5", b"")).await.unwrap();
-    let later = source.snapshot(dir.path()).await.unwrap();
+    let later = source.snapshot(dir.path(), std::future::pending()).await.unwrap();
     let before = read(&source, &range_of("a", ALL)).await.unwrap();
     let imported = quorate_engine::import(target(), 5, &later).await.unwrap();
     assert_eq!((imported.keys, imported.revision), (11, before.revision));
@@ -630,7 +630,10 @@ async fn a_large_deletion_is_written_and_compacted_in_small_statements() {
     let statements = proxy.injected() - before;
     // In a Citus database, one step removes the garbage of all batches except the last one.
     assert!(statements >= 6, "{statements} statements removed the versions");
-    assert_eq!(engine.hash_kv(0).await.unwrap().unwrap().compact_revision, last);
+    assert_eq!(
+        engine.hash_kv(0, std::future::pending()).await.unwrap().unwrap().compact_revision,
+        last
+    );
     engine.stop().await;
 }
 
@@ -640,7 +643,7 @@ async fn an_imported_lease_has_its_full_lifetime_despite_a_checkpoint() {
     let source = start_one(&postgres.url("checkpoint_from")).await;
     propose(&source, grant(7, 3_600)).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let snapshot = source.snapshot(dir.path()).await.unwrap();
+    let snapshot = source.snapshot(dir.path(), std::future::pending()).await.unwrap();
     source.stop().await;
     let id = LeaseId(7);
     let lease = LeaseRecord { id, ttl_secs: 3_600, remaining_secs: 60 };

@@ -10,14 +10,13 @@ use quorate_raft::{NONE, Status};
 use quorate_state::units::MemberId;
 use tokio::sync::{oneshot, watch};
 
-use crate::requests::hash_permits::{HashPermit, HashPermits};
 use crate::requests::member_info::MemberInfo;
 use crate::threads::accepted_compactions::AcceptedCompactions;
 use crate::threads::channels::{ApplierHandle, Done, DriverHandle, Input, Job, Order, ProcessedBy};
 use quorate_net::runtime::blocking;
 use quorate_peer::Peers;
-use quorate_requests::RequestError;
 use quorate_requests::admission::{Admission, Bound, OwnedPermit};
+use quorate_requests::{HashPermit, HashPermits, RequestError};
 use quorate_telemetry::log;
 
 /// Interval at which a leadership transfer checks that its target is still connected.

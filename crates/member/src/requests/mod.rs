@@ -10,7 +10,6 @@
 
 pub(crate) mod administrator;
 mod compaction_point;
-pub(crate) mod hash_permits;
 pub(crate) mod member_info;
 pub(crate) mod proposer;
 pub(crate) mod reader;

@@ -4,7 +4,10 @@
 //!
 //! The execution of requests (the crate `engine`), and the transport between servers (`forward`).
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,12 +20,11 @@ use quorate_api::etcdserverpb::{
 use quorate_core::request::{QuotaHeadroom, no_space_alarm};
 use quorate_engine::{Engine, EngineError};
 use quorate_member::RequestIds;
-use quorate_net::runtime::blocking;
 use quorate_requests::access::{AccessControl, Credentials};
 use quorate_requests::admission::OwnedPermit;
 use quorate_requests::{
-    ConsensusStatus, DataStore, Defragmented, Image, Listed, Progress, RequestError, ServerInfo,
-    Sizes, Status, StoreFuture, StoreResult, Write, WriteFuture,
+    ConsensusStatus, DataStore, Defragmented, HashPermit, HashPermits, Image, Listed, Progress,
+    RequestError, ServerInfo, Sizes, Status, StoreFuture, StoreResult, Write, WriteFuture,
 };
 use quorate_state::alarm::Cause;
 use quorate_state::apply::{Refusal, Response};
@@ -33,7 +35,7 @@ use quorate_state::versions::Version;
 use quorate_state::watch::{HistoryFault, Hub};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::error::Elapsed;
 
 use super::row_permit::RowPermit;
@@ -49,6 +51,7 @@ pub(super) struct EngineStore {
     pub(super) info: Arc<ServerInfo>,
     pub(super) access_control: Arc<AccessControl>,
     pub(super) ids: RequestIds,
+    pub(super) hashes: HashPermits,
     /// Whether the health service reports this server as serving. The value never changes.
     pub(super) serving: watch::Sender<bool>,
 }
@@ -186,6 +189,15 @@ impl EngineStore {
         }
     }
 
+    /// Waits for a permit to read the whole keyspace on behalf of an administrator. The client's role is checked before
+    /// the wait and again after it, because the client may lose its role during the wait.
+    async fn hash_permit(&self, client: &Credentials) -> Result<HashPermit, RequestError> {
+        self.access_control.check_admin(client)?;
+        let permit = self.hashes.take(self.info.limits().request_timeout).await?;
+        self.access_control.check_admin(client)?;
+        Ok(permit)
+    }
+
     /// Refuses an administrator's request that is not supported with the engine. A client that is not an administrator
     /// receives the error of the permission check instead.
     fn refuse<T>(&self, client: &Credentials, what: &'static str) -> StoreResult<'_, T> {
@@ -210,12 +222,28 @@ async fn settle<T>(
     }
 }
 
-/// Runs a long operation of the engine on a blocking thread, because such an operation also needs CPU time.
-async fn on_blocking_thread<T: Send + 'static, F: Future<Output = Result<T, EngineError>>>(
-    operation: impl FnOnce() -> F + Send + 'static,
+/// Executes an operation that reads the whole keyspace on a blocking thread, because such an operation also needs CPU
+/// time. The argument of `operation` is ready once the caller has dropped this future. The permit is returned when the
+/// operation has ended, which may be later.
+async fn with_permit<T: Send + 'static, F: Future<Output = Result<T, EngineError>>>(
+    permit: HashPermit,
+    operation: impl FnOnce(CallerGone) -> F + Send + 'static,
 ) -> Result<T, RequestError> {
     let runtime = tokio::runtime::Handle::current();
-    blocking(move || runtime.block_on(operation())).await.map_err(request_error)
+    let (_caller, gone) = oneshot::channel();
+    let gone = CallerGone(gone);
+    permit.compute(move || runtime.block_on(operation(gone))).await.map_err(request_error)
+}
+
+/// Is ready once the sender has been dropped.
+struct CallerGone(oneshot::Receiver<Infallible>);
+
+impl Future for CallerGone {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx).map(drop)
+    }
 }
 
 /// Converts an engine error into the error that the client receives.
@@ -234,6 +262,7 @@ fn request_error(error: EngineError) -> RequestError {
         error @ (EngineError::Malformed(_)
         | EngineError::Content(_)
         | EngineError::Failed(_)
+        | EngineError::Cancelled
         | EngineError::Thread(_)
         | EngineError::Random(_)) => RequestError::Fault(error.to_string().into()),
     }
@@ -443,12 +472,12 @@ impl DataStore for EngineStore {
         revision: i64,
     ) -> StoreResult<'a, (i64, HashKv)> {
         StoreFuture::pending(async move {
-            self.access_control.check_admin(client)?;
+            let permit = self.hash_permit(client).await?;
             let started = Instant::now();
             let current = self.current_revision();
             let engine = self.engine.clone();
-            let hashed =
-                on_blocking_thread(move || async move { engine.hash_kv(revision).await }).await?;
+            let hash = move |gone| async move { engine.hash_kv(revision, gone).await };
+            let hashed = with_permit(permit, hash).await?;
             let hashed = hashed.map_err(RequestError::Refused)?;
             self.info.metrics().mvcc.hash_revision.observe(started.elapsed());
             Ok((current, hashed))
@@ -457,11 +486,11 @@ impl DataStore for EngineStore {
 
     fn snapshot<'a>(&'a self, client: &'a Credentials) -> StoreResult<'a, Image> {
         StoreFuture::pending(async move {
-            self.access_control.check_admin(client)?;
+            let permit = self.hash_permit(client).await?;
             let engine = self.engine.clone();
             let parent = std::env::temp_dir();
-            let file =
-                on_blocking_thread(move || async move { engine.snapshot(&parent).await }).await?;
+            let write = move |gone| async move { engine.snapshot(&parent, gone).await };
+            let file = with_permit(permit, write).await?;
             // Writing the file can take a long time, so the client's permission is checked again.
             self.access_control.check_admin(client)?;
             let version = self.info.status().storage_version();

@@ -25,7 +25,7 @@ use quorate_engine::{DatabaseUrl, Engine, EngineOptions, Secret, ServerIdentity}
 use quorate_member::RequestIds;
 use quorate_net::runtime::{Runtimes, Threads};
 use quorate_requests::access::{AccessControl, Provider};
-use quorate_requests::{ServerHandles, ServerInfo, StreamEnds};
+use quorate_requests::{HashPermits, ServerHandles, ServerInfo, StreamEnds};
 use quorate_state::members::member_id;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
@@ -211,6 +211,7 @@ async fn start(
         info: Arc::clone(&info),
         access_control: Arc::clone(&access_control),
         ids,
+        hashes: HashPermits::default(),
         serving: watch::Sender::new(true),
     };
     let streams = Arc::new(StreamEnds::default());

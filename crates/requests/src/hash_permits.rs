@@ -1,5 +1,5 @@
 //! Limits the number of hashes that are computed at the same time. A hash reads the whole keyspace, on a blocking thread
-//! of its own.
+//! of its own. With `--engine`, a snapshot does the same, and needs such a permit, too.
 //!
 //! # Bound
 //!
@@ -10,15 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_net::runtime::blocking;
-use quorate_requests::RequestError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::error::RequestError;
 
 /// Maximum number of hashes that are computed at the same time for clients and other members.
 const HASHES_MAX: usize = 2;
 
 /// The permits for hashes.
 #[derive(Debug)]
-pub(crate) struct HashPermits(Arc<Semaphore>);
+pub struct HashPermits(Arc<Semaphore>);
 
 impl Default for HashPermits {
     fn default() -> Self {
@@ -28,7 +29,7 @@ impl Default for HashPermits {
 
 impl HashPermits {
     /// Waits for a permit, for at most `timeout`.
-    pub(crate) async fn take(&self, timeout: Duration) -> Result<HashPermit, RequestError> {
+    pub async fn take(&self, timeout: Duration) -> Result<HashPermit, RequestError> {
         let taken = tokio::time::timeout(timeout, Arc::clone(&self.0).acquire_owned()).await;
         let taken = taken.map_err(|_| RequestError::TooManyRequests)?;
         Ok(HashPermit { _permit: taken.expect("the semaphore is never closed") })
