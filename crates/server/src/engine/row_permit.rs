@@ -11,7 +11,7 @@
 //! Therefore, clients that read long lists slowly delay other long lists, but not short ones.
 //!
 //! If there is no room for a row, the read drops all its rows and its permit, waits for a permit for twice as many
-//! bytes, and starts again. A read never waits while it holds a permit, so reads do not wait for each other.
+//! bytes, and starts again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +24,8 @@ use tokio::time::Instant;
 /// MiB.
 const UNCOUNTED_BYTES: u64 = 4 << 10;
 
-/// A read whose rows take more bytes is a long list.
-const SHORT_BYTES: u64 = 1 << 20;
+/// A read whose rows take more bytes is a long list. A part of a `RangeStream` is shorter.
+const SHORT_BYTES: u64 = 4 << 20;
 
 /// A permit grows by at least this many bytes at a time.
 const STEP_BYTES: u64 = 64 << 10;

@@ -525,8 +525,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             if is_written && self.is_over() {
                 return Pin::new(&mut self.io).poll_shutdown(cx).map_err(Into::into);
             }
-            let has_turns = !self.is_output_full() && !self.waiting_for_socket.is_empty();
-            if has_turns && reads < READS_PER_TURN_MAX {
+            let has_waiting = !self.waiting_for_socket.is_empty()
+                || self.connection.has_room() && !self.waiting_for_room.is_empty();
+            if has_waiting && !self.is_output_full() && reads < READS_PER_TURN_MAX {
                 continue;
             }
             if !can_read && self.ready.end() {

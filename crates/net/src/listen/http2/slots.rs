@@ -315,6 +315,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
     /// so that a small window update neither causes work for every stream nor goes to the same response each time.
     pub(super) fn poll_waiting_for_room(&mut self) {
         while self.connection.has_room()
+            && !self.is_output_full()
             && let Some(index) = self.waiting_for_room.pop_front()
         {
             if let Some(slot) = self.slots.get_mut(index as usize) {
@@ -339,14 +340,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         let stream = self.slots[index as usize].stream;
         let mut turn = TURN_BYTES;
         loop {
-            let room = self.room(index, stream).min(turn);
-            if room == 0 {
-                return self.await_turn(index, turn);
+            let room = self.room(index, stream);
+            if room == 0 || turn == 0 {
+                return self.await_turn(index, room);
             }
             let Work::Last { part, is_whole } = &mut self.slots[index as usize].work else {
                 return Step::Done;
             };
-            let now = part.split_to(part.len().min(room));
+            let now = part.split_to(part.len().min(room).min(turn));
             let (is_whole, is_sent) = (*is_whole, part.is_empty());
             turn -= now.len();
             self.slots[index as usize].count_sent(now.len());
@@ -361,14 +362,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
     }
 
-    /// Ends the turn of a slot that has more to send. `turn` is the number of bytes that are left of the turn. If there
-    /// are any, the slot already waits for room.
-    fn await_turn(&mut self, index: u32, turn: usize) -> Step {
+    /// Ends the turn of a slot that has more to send. If there is room, the slot waits for its next turn. Otherwise,
+    /// [`Server::room`] has already let it wait for room.
+    fn await_turn(&mut self, index: u32, room: usize) -> Step {
         if !self.connection.has_stream(self.slots[index as usize].stream) {
             return Step::Done;
         }
-        let slot = &self.slots[index as usize];
-        if turn == 0 && !slot.waits_for_room && !slot.waits_for_window {
+        if room > 0 {
             self.wait_for_socket(index);
         }
         Step::Waiting
@@ -429,14 +429,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             };
             let room = if has_data || self.is_output_full() { self.room(index, stream) } else { 1 };
             if room > 0 && turn == 0 {
-                return self.await_turn(index, turn);
+                return self.await_turn(index, room);
             }
             if room == 0 {
                 // A client may open the window of a stream only after it has received the head.
                 if !self.is_output_full() {
                     self.send_head(index);
                 }
-                return self.await_turn(index, turn);
+                return self.await_turn(index, room);
             }
             let Work::Body { head, body, part } = &mut self.slots[index as usize].work else {
                 return Step::Done;

@@ -79,3 +79,29 @@ async fn large_responses_do_not_delay_a_small_one_for_long() {
         assert!(delayed_by < 2 * OUTPUT_BYTES_MAX, "{delayed_by} bytes precede the response");
     }
 }
+
+/// Receives a response while the client opens the stream's window only when it has been used up.
+async fn receive_in_large_steps(client: &mut DuplexStream, stream: u32) {
+    client.write_all(&request(stream, "/limited")).await.unwrap();
+    let (mut received, mut window) = (0, WINDOW_DEFAULT as usize);
+    while received < LIMITED_BYTES {
+        if window == 0 {
+            client.write_all(&room(stream, 1 << 19)).await.unwrap();
+            window = 1 << 19;
+        }
+        let (header, payload) = read_until(client, kind::DATA).await;
+        assert_eq!(header.stream, stream);
+        (received, window) = (received + payload.len(), window - payload.len());
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_has_waited_for_its_window_continues_after_each_turn() {
+    let mut client = serve(&Echo::default(), SETTINGS);
+    greet(&mut client).await;
+    client.write_all(&room(0, LARGE_WINDOW)).await.unwrap();
+    // The second response uses the slot of the first one.
+    for stream in [1, 3] {
+        receive_in_large_steps(&mut client, stream).await;
+    }
+}
