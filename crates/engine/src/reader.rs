@@ -9,6 +9,7 @@
 //! | request | statements | rows read by the database |
 //! |---|---|---|
 //! | one key | 1, or none if the key is in the tail | 1 |
+//! | one key without its value | 1, and another one if the tables do not contain the key | 1 |
 //! | page of a range, in key order | 1 | the limit |
 //! | range with filters or another sort order | 1 | the range |
 //! | count of a range, also for a page | none if the count is known ([`Counts`]), otherwise up to 4 | see `spans` |

@@ -9,7 +9,7 @@
 //! | [`READS_MAX`] | reads that wait for consensus or the applier | when the read continues or is cancelled | refused |
 //! | [`TOKENS_WAITING_MAX`] | tokens issued by entries that are not applied yet | when the entries are applied, or after a timeout | treated as invalid |
 //! | [`TASKS_MAX`] | queries and commands to core threads | when the task is done | refused |
-//! | [`LIST_BYTES_MAX`] | references to the records of lists | when the client has received the list | waits, then refused |
+//! | [`LIST_BYTES_MAX`] | references to the records of lists; with `--engine`, the keys and values of lists | when the client has received the list | waits, then refused |
 //! | [`REPLY_BYTES_MAX`] | bytes of replies and of snapshots | when the client has received them | waits, then refused |
 //! | [`WAITER_BYTES_MAX`] | requests that wait for a lock or an election | when the waiter acquires the lock, or its key is deleted | refused |
 //!
@@ -56,8 +56,8 @@ pub const TOKENS_WAITING_MAX: u64 = 1_024;
 /// commits and compactions. The threads keep a task even if its caller is cancelled.
 pub const TASKS_MAX: u64 = 1_024;
 
-/// Maximum memory for the references that all long lists together hold to their records, in bytes. A single list may
-/// exceed the bound.
+/// Maximum memory for the references that all long lists together hold to their records, in bytes. With `--engine`, for
+/// their keys and values. On a member, a single list may exceed the bound.
 pub const LIST_BYTES_MAX: u64 = 256 << 20;
 
 /// Maximum number of bytes in all replies that contain records and that clients have not received yet. A single reply
@@ -88,7 +88,7 @@ pub struct Admission {
     pub tokens: Bound,
     /// Tasks of core threads, at most [`TASKS_MAX`].
     pub tasks: Arc<Bound>,
-    /// Bytes of the references in long lists, at most [`LIST_BYTES_MAX`].
+    /// Bytes of long lists, at most [`LIST_BYTES_MAX`].
     pub lists: Arc<Bound>,
     /// Bytes of replies, at most [`REPLY_BYTES_MAX`].
     pub replies: Arc<Bound>,
