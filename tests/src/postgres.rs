@@ -71,6 +71,12 @@ impl Database {
         self.0.unlock(client);
     }
 
+    /// Returns the number of rows of a table of the keyspace.
+    #[must_use]
+    pub fn row_count(&self, table: &str) -> usize {
+        self.0.row_count(&format!("test.{table}"))
+    }
+
     /// Returns the number of sessions that wait for a locked table.
     #[must_use]
     pub fn waiting_for_locks(&self) -> usize {

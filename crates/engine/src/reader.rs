@@ -8,8 +8,8 @@
 //!
 //! | request | statements | rows read by the database |
 //! |---|---|---|
-//! | one key | 1, or none if the key is in the tail | 1 |
-//! | one key without its value | 1, and another one if the tables do not contain the key | 1 |
+//! | one key | none if the key is in the tail, otherwise 1 | 1 |
+//! | one key without its value | none if the key is in the tail, otherwise 1, and another one if the tables do not contain the key | 1 |
 //! | page of a range, in key order | 1 | the limit |
 //! | range with filters or another sort order | 1 | the range |
 //! | count of a range, also for a page | none if the count is known ([`Counts`]), otherwise up to 4 | see `spans` |
@@ -108,6 +108,14 @@ impl Found {
         match self {
             Self::Whole { key, .. } | Self::Facts { key, .. } => key,
         }
+    }
+}
+
+impl Overlaid {
+    /// Returns the version of the key, or `None` if the key was deleted.
+    fn found(self) -> Option<Found> {
+        let Self { key, live } = self;
+        live.map(|(modified, record)| Found::Whole { key, modified, record })
     }
 }
 
@@ -215,6 +223,10 @@ impl TableReader {
         let KeyRange::One(key) = query.range() else {
             return self.candidates(query, query.range(), revision, memory).await;
         };
+        let (overlaid, _) = self.tail.overlay(KeyRange::One(key), Some(revision));
+        if let Some(overlaid) = overlaid.into_iter().next() {
+            return Ok((overlaid.found().into_iter().collect(), false));
+        }
         // Only the statement for ranges can omit the value. If Citus distributes the tables, that statement would query
         // all shards.
         if query.needs_values() || self.database.tables() == Tables::Distributed {
@@ -227,17 +239,13 @@ impl TableReader {
         Ok((found, false))
     }
 
-    /// Returns the version of a key at a revision, or `None` if the key did not exist at that revision.
+    /// Returns the version of a key at a revision from the tables, or `None` if the key did not exist at that revision.
     async fn version_at(
         &self,
         key: &[u8],
         revision: i64,
         memory: &mut ReadMemory<'_, '_>,
     ) -> Result<Option<Found>, ReadFault> {
-        let (overlaid, _) = self.tail.overlay(KeyRange::One(key), Some(revision));
-        if let Some(Overlaid { key, live }) = overlaid.into_iter().next() {
-            return Ok(live.map(|(modified, record)| Found::Whole { key, modified, record }));
-        }
         let found_in = |row: &Row| {
             let is_live = row.get::<_, Option<bool>>(3) == Some(false);
             is_live.then(|| Found::Whole {
@@ -280,9 +288,7 @@ impl TableReader {
         let is_cut = i64::try_from(rows.len()).is_ok_and(|count| count == limit);
         let known: BTreeSet<Bytes> = overlaid.iter().map(|overlaid| overlaid.key.clone()).collect();
         let rows = rows.into_iter().filter(|found| !known.contains(found.key()));
-        let live = overlaid.into_iter().filter_map(|Overlaid { key, live }| {
-            live.map(|(modified, record)| Found::Whole { key, modified, record })
-        });
+        let live = overlaid.into_iter().filter_map(Overlaid::found);
         Ok((live.chain(rows).collect(), is_cut))
     }
 

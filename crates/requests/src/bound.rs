@@ -164,6 +164,16 @@ impl<B: Deref<Target = Bound>> Permit<B> {
         &self.bound
     }
 
+    /// Adds this amount to the permit, unless the bound is reached. Returns whether there was room. A failure is not
+    /// counted as a refusal.
+    pub fn grow(&mut self, step: u64) -> bool {
+        let fits = self.bound.fits(step);
+        if fits {
+            self.amount += step;
+        }
+        fits
+    }
+
     /// Changes the amount of the permit once the real size is known.
     pub fn resize(&mut self, amount: u64) {
         self.bound.used.fetch_add(amount, Ordering::SeqCst);
@@ -211,6 +221,17 @@ mod tests {
         assert_eq!(bound.used(), 1);
         drop(Bound::take_regardless(&bound, 50));
         assert_eq!(bound.used(), 1);
+    }
+
+    #[test]
+    fn a_permit_grows_until_the_bound_is_reached() {
+        let bound = Bound::new(10);
+        let mut permit = bound.take(4).unwrap();
+        assert!(permit.grow(5) && permit.grow(20), "the last step may exceed the bound");
+        assert!(!permit.grow(1));
+        assert_eq!((bound.used(), bound.refused()), (29, 0));
+        drop(permit);
+        assert_eq!(bound.used(), 0);
     }
 
     #[test]

@@ -213,6 +213,9 @@ async fn few_hashes_and_snapshots_of_a_database_are_computed_at_a_time_and_cance
     let server = options.start().await;
     let client = server.client();
     client.write("k", "v").await;
+    // Otherwise, the statement that writes the version would wait for the lock, too.
+    let is_written = async || (database.row_count("versions") == 1).then_some(());
+    eventually("the version is in its table", is_written).await;
     // Hashes and snapshots wait for this lock after they have got their permits.
     let lock = database.lock("versions");
     let mut calls = JoinSet::new();

@@ -187,6 +187,11 @@ impl Postgres {
         let (Ok(_) | Err(_)) = client.wait();
     }
 
+    /// Returns the number of rows of a table.
+    pub(crate) fn row_count(&self, table: &str) -> usize {
+        self.query(&format!("SELECT count(*) FROM {table}")).parse().unwrap()
+    }
+
     /// Returns the number of sessions that wait for a lock.
     pub(crate) fn waiting_for_locks(&self) -> usize {
         let text = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";

@@ -38,7 +38,7 @@ use quorate_telemetry::metrics::RequestKind;
 use tokio::sync::{oneshot, watch};
 use tokio::time::error::Elapsed;
 
-use super::row_permit::RowPermit;
+use super::row_permit::{RowBounds, RowPermit};
 
 /// Reports the progress of the engine to the services.
 #[derive(Clone, Debug)]
@@ -52,6 +52,7 @@ pub(super) struct EngineStore {
     pub(super) access_control: Arc<AccessControl>,
     pub(super) ids: RequestIds,
     pub(super) hashes: HashPermits,
+    pub(super) rows: RowBounds,
     /// Whether the health service reports this server as serving. The value never changes.
     pub(super) serving: watch::Sender<bool>,
 }
@@ -127,7 +128,7 @@ impl EngineStore {
 
     /// Executes a range request with a permit that grows with the rows.
     async fn list(&self, query: &RangeQuery) -> Result<Listed<RangeResult>, RequestError> {
-        let mut rows = RowPermit::new(self.info.admission(), self.info.limits().request_timeout);
+        let mut rows = RowPermit::new(&self.rows, self.info.limits().request_timeout);
         loop {
             let deadline = rows.deadline();
             let mut reserve = |bytes| rows.set(bytes);
@@ -141,7 +142,7 @@ impl EngineStore {
 
     /// Executes a read-only transaction with a permit that grows with the rows of all its ranges.
     async fn list_txn(&self, request: &TxnRequest) -> Result<Listed<TxnResponse>, RequestError> {
-        let mut rows = RowPermit::new(self.info.admission(), self.info.limits().request_timeout);
+        let mut rows = RowPermit::new(&self.rows, self.info.limits().request_timeout);
         loop {
             let deadline = rows.deadline();
             let mut reserve = |bytes| rows.set(bytes);

@@ -34,6 +34,7 @@ use tokio::sync::watch;
 use self::data_store::{EngineProgress, EngineStore};
 use self::forward::PeerForward;
 use self::forward_service::ForwardService;
+use self::row_permit::RowBounds;
 use crate::assembly::{core_count, limits};
 use crate::bootstrap::state_options;
 use crate::engine_start_error::EngineStartError;
@@ -208,6 +209,7 @@ async fn start(
     let access_control = Arc::new(AccessControl::new(Arc::clone(&info), auth, leases, provider));
     let store = EngineStore {
         engine: engine.clone(),
+        rows: RowBounds::new(Arc::clone(&info.admission().lists)),
         info: Arc::clone(&info),
         access_control: Arc::clone(&access_control),
         ids,

@@ -69,9 +69,9 @@ sample! {
     Counter tasks_refused: "quorate_tasks_refused_total",
         "Queries and commands to the core threads that were refused because the queue was full.";
     Gauge lists_bytes: "quorate_lists_reference_bytes",
-        "Memory used by references to the records of large range results, in bytes.";
+        "Memory of long lists that clients have not received yet, in bytes: references to records, or with --engine keys and values.";
     Counter lists_refused: "quorate_lists_refused_total",
-        "Requests for large ranges refused because the memory limit for references to unread records was reached.";
+        "Requests for long lists refused because the memory limit for long lists was reached.";
     Gauge replies_bytes: "quorate_replies_bytes",
         "Bytes of unread responses that contain records.";
     Counter replies_refused: "quorate_replies_refused_total",
