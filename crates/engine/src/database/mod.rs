@@ -20,6 +20,7 @@
 //! statement can be repeated.
 
 mod fault;
+mod hosts;
 mod migrations;
 mod statements;
 mod tls;
@@ -40,6 +41,7 @@ use tokio_postgres::{AsyncMessage, Client, NoTls, Row};
 use tokio_stream::StreamExt as _;
 
 pub use self::fault::DatabaseFault;
+use self::hosts::Hosts;
 pub(crate) use self::statements::{End, Statement, Tables, has_reached_log_limit};
 use self::tls::DatabaseTls;
 use crate::read_memory::{MemoryShortage, ReadMemory};
@@ -102,6 +104,7 @@ pub(crate) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 #[derive(Debug)]
 pub(crate) struct Database {
     url: DatabaseUrl,
+    hosts: Hosts,
     tls: Option<DatabaseTls>,
     idle: Mutex<Vec<Session>>,
     permits: Semaphore,
@@ -171,6 +174,7 @@ impl Database {
             }
         };
         Ok(Self {
+            hosts: Hosts::of(&url.config),
             url,
             tls,
             idle: Mutex::default(),
@@ -202,30 +206,7 @@ impl Database {
 
     /// Opens a connection.
     pub(crate) async fn connect(&self) -> Result<Session, DatabaseFault> {
-        let is_warned = Arc::<AtomicBool>::default();
-        let connected = match &self.tls {
-            Some(tls) => self
-                .url
-                .config
-                .connect(tls.clone())
-                .await
-                .map(|(client, connection)| (client, self.drive(connection, &is_warned))),
-            None => self
-                .url
-                .config
-                .connect(NoTls)
-                .await
-                .map(|(client, connection)| (client, self.drive(connection, &is_warned))),
-        };
-        let (client, connection) = connected.map_err(|error| match DatabaseFault::of(&error) {
-            DatabaseFault::Lost(reason) if refuses_writes(&error) => {
-                DatabaseFault::ReadOnly(reason)
-            }
-            DatabaseFault::Lost(reason) => {
-                DatabaseFault::Unreachable { hosts: self.url.hosts(), reason }
-            }
-            other => other,
-        })?;
+        let (client, connection, is_warned) = self.open().await?;
         let schema = self.url.schema.as_str().into();
         let (prepared, tables) = (Mutex::default(), self.tables());
         let session = Session { client, prepared, schema, tables, connection, is_warned };
@@ -240,6 +221,46 @@ impl Database {
             session.batch(NODE_CONNECTION).await?;
         }
         Ok(session)
+    }
+
+    /// Opens a connection to the first host that accepts one and permits writes. A host that does not respond in time is
+    /// skipped.
+    async fn open(&self) -> Result<(Client, JoinHandle<()>, Arc<AtomicBool>), DatabaseFault> {
+        let mut last_fault = None;
+        for (at, config) in self.hosts.in_order() {
+            let is_warned = Arc::<AtomicBool>::default();
+            // The future is boxed, because it is large.
+            let connecting = Box::pin(async {
+                match &self.tls {
+                    Some(tls) => {
+                        let (client, connection) = config.connect(tls.clone()).await?;
+                        Ok((client, self.drive(connection, &is_warned)))
+                    }
+                    None => {
+                        let (client, connection) = config.connect(NoTls).await?;
+                        Ok((client, self.drive(connection, &is_warned)))
+                    }
+                }
+            });
+            let unreachable =
+                |reason| DatabaseFault::Unreachable { hosts: self.url.hosts(), reason };
+            last_fault = Some(match within(hosts::time_max(config), connecting).await {
+                Ok(Ok((client, connection))) => {
+                    self.hosts.accepted(at);
+                    return Ok((client, connection, is_warned));
+                }
+                Ok(Err(error)) => match DatabaseFault::of(&error) {
+                    DatabaseFault::Lost(reason) if refuses_writes(&error) => {
+                        DatabaseFault::ReadOnly(reason)
+                    }
+                    DatabaseFault::Lost(reason) => unreachable(reason),
+                    other => other,
+                },
+                Err(DatabaseFault::Lost(reason)) => unreachable(reason),
+                Err(fault) => fault,
+            });
+        }
+        Err(last_fault.expect("the URL of a database contains at least one host"))
     }
 
     /// Cancels the statement that is running on a session. Without this call, the database notices only after a second

@@ -311,6 +311,21 @@ async fn the_database_ends_the_statement_of_a_cancelled_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_accepts_connections_but_does_not_respond_is_skipped() {
+    let Some(postgres) = shared() else { return };
+    // The operating system accepts the connections, as it does for a database that is suspended.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_port = silent.local_addr().unwrap().port();
+    let hosts = format!("127.0.0.1:{silent_port},127.0.0.1:{}", postgres.port());
+    let url = postgres.url("silent").replace(&format!("127.0.0.1:{}", postgres.port()), &hosts);
+    let url = format!("{url}&connect_timeout=1");
+    let starting = start_one(&url);
+    let engine = tokio::time::timeout(Duration::from_secs(60), starting).await.unwrap();
+    put_at(&engine, "k", "1").await;
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_does_not_read_from_a_database_that_has_become_a_standby() {
     let Some(postgres) = shared() else { return };
     let admin = crate::requests::connect(&postgres.url("none")).await;
