@@ -194,6 +194,8 @@ impl Follower {
                 }
                 self.replica.publish(&Arc::new(batch))?;
             }
+            // The position in the last batch dates from before the batch was written to the tables.
+            self.replica.tail.written(read.written_seq);
             if read.is_end {
                 return Ok(());
             }

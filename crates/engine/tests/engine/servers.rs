@@ -417,6 +417,22 @@ async fn a_read_after_missed_batches_returns_every_acknowledged_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_server_forgets_the_last_batch_once_it_is_in_the_tables() {
+    let Some(postgres) = shared() else { return };
+    let (url, network) = (postgres.url("forgets"), Network::default());
+    let one = start(&url, 1, &network).await;
+    let two = start(&url, 2, &network).await;
+    put_at(&one, "k", "1").await;
+    for engine in [&one, &two] {
+        engine.barrier().await.unwrap();
+        crate::requests::wait_written(engine).await;
+        assert_eq!(engine.status().backlog_bytes, 0);
+    }
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sequencer_that_freezes_while_it_writes_the_tables_is_replaced() {
     let Some(postgres) = shared() else { return };
     let proxy = Proxy::start(postgres.port()).await;
