@@ -71,18 +71,23 @@ pub(crate) fn target(url: &str) -> Result<Target, DialError> {
     Target::of(url).ok_or_else(|| DialError::Url { url: url.to_owned() })
 }
 
-/// Connects to a URL. Returns the connection and the host header for requests over it.
+/// Connects to a URL. Returns the connection and the host header for requests over it. The dial timeout does not include
+/// the TLS handshake, because a busy peer accepts a connection at once but may take long to begin the handshake.
 pub(crate) async fn connect(
     local: &Local,
     url: &str,
     timeout: Option<Duration>,
 ) -> Result<(PeerStream, String), DialError> {
     let target = target(url)?;
-    let connecting = local.dialer.connect(&target, timeout);
-    match tokio::time::timeout(local.dial_timeout, connecting).await {
-        Ok(Ok(stream)) => Ok((stream, target.authority().to_owned())),
-        Ok(Err(source)) => Err(DialError::Connect { target, source }),
-        Err(_) => Err(DialError::Timeout { target }),
+    let reaching = local.dialer.reach(&target, timeout);
+    let connected = match tokio::time::timeout(local.dial_timeout, reaching).await {
+        Ok(Ok(reached)) => local.dialer.secure(&target, reached).await,
+        Ok(Err(source)) => Err(source),
+        Err(_) => return Err(DialError::Timeout { target }),
+    };
+    match connected {
+        Ok(stream) => Ok((stream, target.authority().to_owned())),
+        Err(source) => Err(DialError::Connect { target, source }),
     }
 }
 

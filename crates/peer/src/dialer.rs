@@ -70,6 +70,16 @@ impl Target {
             Place::File(_) => LOCAL_HOST,
         }
     }
+
+    /// Returns the host name or address that a certificate of this target must contain.
+    fn host(&self) -> Option<&str> {
+        match &self.place {
+            Place::Host(authority) => {
+                Some(authority.rsplit_once(':').map_or(&**authority, |(host, _)| host))
+            }
+            Place::File(path) => host_of_file(path),
+        }
+    }
 }
 
 impl std::fmt::Display for Target {
@@ -121,37 +131,44 @@ impl Dialer {
         target: &Target,
         timeout: Option<Duration>,
     ) -> io::Result<PeerStream> {
+        let reached = self.reach(target, timeout).await?;
+        self.secure(target, reached).await
+    }
+
+    /// Like [`Self::connect`], but without the handshake of a target that requires TLS.
+    pub(crate) async fn reach(
+        &self,
+        target: &Target,
+        timeout: Option<Duration>,
+    ) -> io::Result<PeerStream> {
         match &target.place {
             Place::Host(authority) => {
                 let stream = self.connect_host(authority).await?;
                 if timeout.is_some() {
                     socket2::SockRef::from(&stream).set_tcp_user_timeout(timeout)?;
                 }
-                if !target.is_secured {
-                    return Ok(PeerStream::Tcp(stream));
-                }
-                let host = authority.rsplit_once(':').map_or(&**authority, |(host, _)| host);
-                self.secure(Some(host), stream).await
+                Ok(PeerStream::Tcp(stream))
             }
             Place::File(path) => {
                 let stream = UnixStream::connect(path).await?;
-                if target.is_secured {
-                    self.secure(host_of_file(path), stream).await
-                } else {
-                    Ok(PeerStream::Other(Box::pin(stream)))
-                }
+                Ok(PeerStream::Other(Box::pin(stream)))
             }
         }
     }
 
-    async fn secure<S>(&self, host: Option<&str>, stream: S) -> io::Result<PeerStream>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    /// Performs the handshake if the target requires TLS. The handshake has a time limit of its own.
+    pub(crate) async fn secure(
+        &self,
+        target: &Target,
+        reached: PeerStream,
+    ) -> io::Result<PeerStream> {
+        if !target.is_secured {
+            return Ok(reached);
+        }
         let tls = self.tls.as_ref().ok_or_else(|| {
             io::Error::other("tls: neither a certificate nor a trusted CA is configured")
         })?;
-        let secured = tls.connect(host, stream).await.map_err(|error| match error {
+        let secured = tls.connect(target.host(), reached).await.map_err(|error| match error {
             ConnectError::Handshake(source) => source,
             ConnectError::Name(_) | ConnectError::Timeout => io::Error::other(error),
         })?;

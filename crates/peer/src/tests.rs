@@ -167,6 +167,10 @@ impl TestMember {
     }
 
     fn start_in(id: MemberId, cluster_id: u64, timeout: Duration) -> Self {
+        Self::start_with(id, cluster_id, timeout, Dialer::default())
+    }
+
+    fn start_with(id: MemberId, cluster_id: u64, timeout: Duration, dialer: Dialer) -> Self {
         let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
         let url = format!("http://{listener}");
         let threads = Threads { name: "peers", count: 1, stack_bytes: deep_txn::STACK_BYTES };
@@ -175,7 +179,7 @@ impl TestMember {
         let (reports, dir) = (Reports(sender), TempDir::new().unwrap());
         let metrics = Arc::new(Metrics::new(&[], MetricsLevel::default()));
         let peers = Peers::new(Parts {
-            dialer: Dialer::default(),
+            dialer,
             member_id: id,
             cluster_id,
             peer_urls: vec![url.clone()],

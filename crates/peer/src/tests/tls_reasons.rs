@@ -1,4 +1,4 @@
-//! The reasons of failed TLS connections to peers, in the words of Go's TLS library.
+//! TLS connections to peers: the reasons of failures, in the words of Go's TLS library, and slow handshakes.
 
 use http_body_util::Empty;
 use hyper::client::conn::http1;
@@ -31,22 +31,27 @@ impl Certificate {
     }
 }
 
-/// Refuses clients because they present no certificate.
-async fn refuse_clients(listener: TcpListener, certificate: &Certificate) {
-    let acceptor = Acceptor::new(AcceptorSettings {
+fn acceptor(certificate: &Certificate, clients: Option<ClientCheck>) -> Acceptor {
+    let settings = AcceptorSettings {
         pair: certificate.pair.clone(),
         protocols: Protocols::default(),
-        clients: Some(ClientCheck {
-            trust: certificate.trust(),
-            allowed: Allowed::All,
-            revocations: None,
-            checks_origin: false,
-            names_users: false,
-        }),
+        clients,
         http2: false,
         endpoint: "peer",
-    });
-    let acceptor = acceptor.unwrap();
+    };
+    Acceptor::new(settings).unwrap()
+}
+
+/// Refuses clients because they present no certificate.
+async fn refuse_clients(listener: TcpListener, certificate: &Certificate) {
+    let clients = ClientCheck {
+        trust: certificate.trust(),
+        allowed: Allowed::All,
+        revocations: None,
+        checks_origin: false,
+        names_users: false,
+    };
+    let acceptor = acceptor(certificate, Some(clients));
     loop {
         let (mut stream, from) = listener.accept().await.unwrap();
         let acceptor = acceptor.clone();
@@ -94,6 +99,24 @@ async fn a_call_that_a_peers_tls_refuses_has_the_reason_in_gos_words() {
         () = refuse_clients(listener, &certificate) => unreachable!("the listener serves forever"),
         () = calling => {}
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_handshake_may_take_longer_than_the_dial_timeout() {
+    let certificate = Certificate::new();
+    let dialer = dialer(certificate.trust(), None);
+    let member = TestMember::start_with(1, CLUSTER, Duration::from_secs(5), dialer);
+    let local = &member.peers.local;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let accepting = async {
+        let (stream, from) = listener.accept().await.unwrap();
+        tokio::time::sleep(4 * local.dial_timeout).await;
+        acceptor(&certificate, None).accept(stream, Some(from)).await.is_some()
+    };
+    let (connected, accepted) = tokio::join!(dial::connect(local, &url, None), accepting);
+    assert!(accepted);
+    connected.unwrap();
 }
 
 #[tokio::test]
