@@ -147,7 +147,7 @@ impl DiskFile for RealFile {
 
     fn free_bytes(&self) -> io::Result<Option<u64>> {
         let facts = rustix::fs::fstatvfs(&**self.file)?;
-        Ok(facts.f_bavail.checked_mul(facts.f_frsize))
+        Ok(free_bytes_of(facts.f_blocks, facts.f_bavail, facts.f_frsize))
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -165,6 +165,12 @@ impl DiskFile for RealFile {
     fn map(&self, len: usize) -> io::Result<Mapping> {
         Mapping::new(Arc::clone(&self.file), len)
     }
+}
+
+/// Returns the free bytes of a file system. Some file systems in user space report zero for everything, although they
+/// have space.
+fn free_bytes_of(total_blocks: u64, free_blocks: u64, block_bytes: u64) -> Option<u64> {
+    if total_blocks == 0 { None } else { free_blocks.checked_mul(block_bytes) }
 }
 
 /// Opens a file as `mode` specifies. The file is always closed on exec.
@@ -206,4 +212,16 @@ fn write_group(file: &File, group: &[IoSlice<'_>], mut at: u64) -> io::Result<u6
         }
     }
     Ok(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_free_space_is_unknown_if_the_file_system_reports_no_blocks_at_all() {
+        assert_eq!(free_bytes_of(0, 0, 4096), None);
+        assert_eq!(free_bytes_of(10, 0, 4096), Some(0));
+        assert_eq!(free_bytes_of(10, 3, 4096), Some(12288));
+    }
 }
