@@ -163,14 +163,10 @@ impl hyper::service::Service<Request<IncomingBody>> for TestService {
 
 impl TestMember {
     fn start(id: MemberId) -> Self {
-        Self::start_in(id, CLUSTER, Duration::from_secs(5))
+        Self::start_in(id, CLUSTER, Duration::from_secs(5), Dialer::default())
     }
 
-    fn start_in(id: MemberId, cluster_id: u64, timeout: Duration) -> Self {
-        Self::start_with(id, cluster_id, timeout, Dialer::default())
-    }
-
-    fn start_with(id: MemberId, cluster_id: u64, timeout: Duration, dialer: Dialer) -> Self {
+    fn start_in(id: MemberId, cluster_id: u64, timeout: Duration, dialer: Dialer) -> Self {
         let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
         let url = format!("http://{listener}");
         let threads = Threads { name: "peers", count: 1, stack_bytes: deep_txn::STACK_BYTES };
@@ -569,7 +565,7 @@ fn a_new_stream_replaces_the_previous_one() {
 
 #[test]
 fn a_silent_peer_is_dialed_again() {
-    let two = TestMember::start_in(2, CLUSTER, Duration::from_millis(200));
+    let two = TestMember::start_in(2, CLUSTER, Duration::from_millis(200), Dialer::default());
     block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

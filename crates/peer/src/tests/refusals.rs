@@ -153,7 +153,7 @@ fn a_removed_member_is_notified() {
 #[test]
 fn a_member_of_another_cluster_is_refused() {
     let one = TestMember::start(1);
-    let stranger = TestMember::start_in(2, 0xc2, Duration::from_secs(5));
+    let stranger = TestMember::start_in(2, 0xc2, Duration::from_secs(5), Dialer::default());
     let both = members(&[&one, &stranger]);
     one.peers.set_members(&both);
     stranger.peers.set_members(&both);
@@ -257,7 +257,7 @@ fn messages_from_unknown_senders_are_dropped() {
     let one = TestMember::start(1);
     // The members of this cluster do not list member 9, and the members of the other cluster list member 2.
     let unlisted = TestMember::start(9);
-    let elsewhere = TestMember::start_in(2, 0xc2, Duration::from_secs(5));
+    let elsewhere = TestMember::start_in(2, 0xc2, Duration::from_secs(5), Dialer::default());
     for (from, url) in
         [(9, &unlisted.url), (2, &elsewhere.url), (2, &"http://127.0.0.1:9".to_owned())]
     {

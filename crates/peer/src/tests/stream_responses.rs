@@ -20,7 +20,7 @@ async fn next_stream(listener: &TcpListener, kind: StreamKind) -> TcpStream {
 
 /// Starts member 2, whose stream timeout is one hour, and a listener in place of member 1.
 async fn member_and_listener() -> (TestMember, TcpListener) {
-    let two = TestMember::start_in(2, CLUSTER, Duration::from_secs(3600));
+    let two = TestMember::start_in(2, CLUSTER, Duration::from_secs(3600), Dialer::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let other = Member::new(units::MemberId(1), vec![url]);

@@ -105,7 +105,7 @@ async fn a_call_that_a_peers_tls_refuses_has_the_reason_in_gos_words() {
 async fn the_handshake_may_take_longer_than_the_dial_timeout() {
     let certificate = Certificate::new();
     let dialer = dialer(certificate.trust(), None);
-    let member = TestMember::start_with(1, CLUSTER, Duration::from_secs(5), dialer);
+    let member = TestMember::start_in(1, CLUSTER, Duration::from_secs(5), dialer);
     let local = &member.peers.local;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
