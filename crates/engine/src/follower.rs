@@ -194,8 +194,11 @@ impl Follower {
                 }
                 self.replica.publish(&Arc::new(batch))?;
             }
-            // The position in the last batch dates from before the batch was written to the tables.
-            self.replica.tail.written(read.written_seq);
+            // The position in the last batch dates from before the batch was written to the tables. The sequencer writes
+            // the tables itself, and records its own progress.
+            if !self.replica.leads() {
+                self.replica.tail.written(read.written_seq);
+            }
             if read.is_end {
                 return Ok(());
             }

@@ -115,10 +115,11 @@ impl Writing {
     /// another server wrote to the tables. Every server writes the same rows, so this server can continue from the
     /// position that another server has reached.
     async fn follow_progress(&mut self) -> Result<(), EngineError> {
+        // A round may learn of a later position while this statement is running.
+        let known = self.replica.position().written_seq;
         let progress = self.session().await?.read_opt(Statement::ReadProgress, &[]).await?;
         let Some(progress) = progress else { return Ok(()) };
         let seq = progress.get::<_, i64>(0).cast_unsigned();
-        let known = self.replica.position().written_seq;
         if seq < known {
             // The next term begins with a round, which puts the lost batches back into the tail.
             return Err(EngineError::Content(format!(
