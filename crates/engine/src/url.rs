@@ -104,7 +104,14 @@ impl DatabaseUrl {
         let rest = if others.is_empty() { base.to_owned() } else { format!("{base}?{others}") };
         // The error of the client library is dropped, because it may quote parts of the URL.
         let mut config: Config = rest.parse().map_err(|_| UrlError::Invalid)?;
-        if config.get_hosts().is_empty() {
+        let count = config.get_hosts().len();
+        let fits = |values: usize, may_be_shared: bool| {
+            values == 0 || values == count || may_be_shared && values == 1
+        };
+        if count == 0
+            || !fits(config.get_ports().len(), true)
+            || !fits(config.get_hostaddrs().len(), false)
+        {
             return Err(UrlError::Invalid);
         }
         let schema = parameters.schema.unwrap_or_else(|| SCHEMA_DEFAULT.to_owned());
@@ -335,6 +342,18 @@ mod tests {
             let error = parse(url).unwrap_err();
             assert!(!format!("{error} {error:?}").contains("geheim"), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn each_host_has_one_port_and_at_most_one_address() {
+        for url in [
+            "postgres://h/db?port=5433",
+            "postgres://h1,h2/db?hostaddr=10.0.0.1",
+            "postgres://h1,h2/db?port=1",
+        ] {
+            assert!(matches!(parse(url), Err(UrlError::Invalid)), "{url}");
+        }
+        parse("postgres://h1:1,h2:2/db?hostaddr=10.0.0.1,10.0.0.2").unwrap();
     }
 
     #[test]

@@ -61,11 +61,11 @@ impl Hosts {
 
 /// Returns the time limit for a connection to one host, including the resolution of its name, authentication, and the
 /// check that it accepts writes. The client library limits only the connection to each address of the host. The limit
-/// leaves time for a second address.
+/// leaves time for three addresses of which the first two do not respond.
 pub(super) fn time_max(config: &Config) -> Duration {
     config
         .get_connect_timeout()
-        .map_or(super::STATEMENT_TIME_MAX, |timeout| timeout.saturating_mul(2))
+        .map_or(super::STATEMENT_TIME_MAX, |timeout| timeout.saturating_mul(3))
 }
 
 /// Copies everything except the hosts, their addresses and their ports.
@@ -111,7 +111,7 @@ mod tests {
         let both = Hosts::of(&parsed("h1:1,h2:2", ""));
         let configs: Vec<Config> = both.in_order().map(|(_, config)| config.clone()).collect();
         assert!(configs == [parsed("h1:1", ""), parsed("h2:2", "")]);
-        assert_eq!(time_max(&configs[0]), Duration::from_secs(6));
+        assert_eq!(time_max(&configs[0]), Duration::from_secs(9));
         let one_port = Hosts::of(&parsed("h1:7,h2:7", "&hostaddr=127.0.0.1,127.0.0.2"));
         let second = parsed("h2:7", "&hostaddr=127.0.0.2");
         assert!(one_port.in_order().nth(1).is_some_and(|(_, config)| *config == second));

@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use quorate_telemetry::log;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use tokio_postgres::error::Severity;
@@ -226,7 +227,7 @@ impl Database {
     /// Opens a connection to the first host that accepts one and permits writes. A host that does not respond in time is
     /// skipped.
     async fn open(&self) -> Result<(Client, JoinHandle<()>, Arc<AtomicBool>), DatabaseFault> {
-        let mut last_fault = None;
+        let mut last_fault: Option<DatabaseFault> = None;
         for (at, config) in self.hosts.in_order() {
             let is_warned = Arc::<AtomicBool>::default();
             // The future is boxed, because it is large.
@@ -244,7 +245,7 @@ impl Database {
             });
             let unreachable =
                 |reason| DatabaseFault::Unreachable { hosts: self.url.hosts(), reason };
-            last_fault = Some(match within(hosts::time_max(config), connecting).await {
+            let fault = match within(hosts::time_max(config), connecting).await {
                 Ok(Ok((client, connection))) => {
                     self.hosts.accepted(at);
                     return Ok((client, connection, is_warned));
@@ -258,7 +259,20 @@ impl Database {
                 },
                 Err(DatabaseFault::Lost(reason)) => unreachable(reason),
                 Err(fault) => fault,
-            });
+            };
+            // A transient fault is returned in preference to others, so that the caller tries again.
+            let keeps_last = last_fault.as_ref().is_some_and(DatabaseFault::is_transient);
+            let dropped = if keeps_last && !fault.is_transient() {
+                Some(fault)
+            } else {
+                last_fault.replace(fault)
+            };
+            if let Some(dropped) = dropped {
+                log::warn!(
+                    "failed to connect to one of the database's hosts",
+                    "error" = dropped.to_string()
+                );
+            }
         }
         Err(last_fault.expect("the URL of a database contains at least one host"))
     }

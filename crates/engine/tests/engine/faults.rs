@@ -234,7 +234,7 @@ async fn an_unusable_database_is_reported_with_the_reason() {
         let options = options(url, 1);
         Engine::start(options, Arc::new(Network::default())).await.unwrap_err()
     };
-    let closed = "postgres://quorate:geheim@127.0.0.1:1/postgres?sslmode=disable&connect_timeout=1";
+    let closed = "postgres://quorate:geheim@127.0.0.1:1/postgres?sslmode=disable&connect_timeout=2";
     let error = started(closed).await;
     assert!(matches!(error, EngineError::Database(DatabaseFault::Unreachable { .. })), "{error:?}");
     assert!(error.to_string().contains("127.0.0.1:1") && !error.to_string().contains("geheim"));
