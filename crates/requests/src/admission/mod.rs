@@ -24,10 +24,10 @@
 //! # Total memory
 //!
 //! In addition to the store, a member uses at most 2.3 GiB for unanswered requests and replies (proposals, requests,
-//! replies, lists), and with `--engine` 0.3 GiB more for rows that are being read; 3 GiB for calls, waiters, and watchers with their events; 1 GiB for received and unread data; 1.5
-//! GiB for the log; and 0.5 GiB for changes that are not in the backend file yet. Each bound may be exceeded by a
-//! single request or reply. This total excludes 64 KiB for each connection with a small receive window, and one
-//! response for each watch stream.
+//! replies, lists), and with `--engine` 0.3 GiB more for rows that are being read; 3 GiB for calls, waiters, and
+//! watchers with their events; 1 GiB for received and unread data; 1.5 GiB for the log; and 0.5 GiB for changes that
+//! are not in the backend file yet. Each bound may be exceeded by a single request or reply. This total excludes 64 KiB
+//! for each connection with a small receive window, and one response for each watch stream.
 //!
 //! # Not here
 //!

@@ -86,7 +86,11 @@ impl<'a> RowPermit<'a> {
         let bound = self.bounds.for_list(bytes);
         match &mut self.permit {
             Some(permit) if Arc::ptr_eq(permit.bound(), bound) => {
-                let step = STEP_BYTES.max(bytes - self.granted);
+                // A permit for a short list does not grow beyond the bytes of short lists. Otherwise, it would not be
+                // exchanged for a permit for long lists in time.
+                let step_max =
+                    if bytes > SHORT_BYTES { u64::MAX } else { SHORT_BYTES - self.granted };
+                let step = STEP_BYTES.max(bytes - self.granted).min(step_max);
                 if !permit.grow(step) {
                     return false;
                 }
@@ -103,7 +107,13 @@ impl<'a> RowPermit<'a> {
     /// After a failed attempt to set the total, returns the permit, and waits for a permit for twice as many bytes.
     pub(super) async fn wait_for_room(&mut self) -> Result<(), Full> {
         let timeout = self.deadline.saturating_duration_since(Instant::now());
-        let bytes = self.used.saturating_mul(2).min(EngineOptions::LOAD_BYTES_MAX as u64);
+        // A short list waits for the bound on short lists, even if twice its bytes were a long list.
+        let bytes_max = if self.used > SHORT_BYTES {
+            EngineOptions::LOAD_BYTES_MAX as u64
+        } else {
+            SHORT_BYTES
+        };
+        let bytes = self.used.saturating_mul(2).min(bytes_max);
         self.permit = None;
         (self.granted, self.used) = (0, 0);
         self.permit = Some(Bound::take_within(self.bounds.for_list(bytes), bytes, timeout).await?);
@@ -154,6 +164,18 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_is_barely_long_counts_as_a_long_list() {
+        let bounds = bounds();
+        let mut rows = RowPermit::new(&bounds, LONG);
+        for bytes in (UNCOUNTED_BYTES..=SHORT_BYTES + 1_000).step_by(1_000) {
+            assert!(rows.set(bytes));
+        }
+        let _permit = rows.finish();
+        assert_eq!(bounds.short.used(), 0);
+        assert!(bounds.long.used() > SHORT_BYTES);
+    }
+
+    #[test]
     fn the_permit_of_a_short_list_ends_with_the_read() {
         let bounds = bounds();
         let mut rows = RowPermit::new(&bounds, LONG);
@@ -181,6 +203,18 @@ mod tests {
         assert!(rows.set(8 * SHORT_BYTES) && !rows.set(8 * SHORT_BYTES + 1));
         drop((rows, others));
         assert_eq!(bounds.long.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_short_list_does_not_wait_for_long_lists() {
+        let bounds = bounds();
+        let _long_lists = Bound::take_regardless(&bounds.long, LIST_BYTES_MAX);
+        let short_lists = Bound::take_regardless(&bounds.short, SHORT_LIST_BYTES_MAX);
+        let mut rows = RowPermit::new(&bounds, LONG);
+        assert!(!rows.set(SHORT_BYTES - 1));
+        let (waited, ()) = tokio::join!(rows.wait_for_room(), async { drop(short_lists) });
+        assert_eq!(waited, Ok(()));
+        assert_eq!((bounds.short.used(), bounds.long.used()), (SHORT_BYTES, LIST_BYTES_MAX));
     }
 
     #[test]
