@@ -362,7 +362,7 @@ async fn lists_in_transactions_that_write_are_bounded(kind: Kind) {
     let client = server.client();
     put_many(&client).await;
     let request = txn(vec![put_op("written", ""), list_op()]);
-    let held = SlowReaders::begin(unread(&server, 120, "/etcdserverpb.KV/Txn", &request));
+    let held = SlowReaders::begin(unread(&server, 160, "/etcdserverpb.KV/Txn", &request));
     let series = "quorate_lists_reference_bytes";
     reaches(&server, "quorate_lists_refused_total", 1.0).await;
     let bytes = metric(&server, series);
@@ -459,7 +459,7 @@ async fn memory_for_record_references_of_slowly_read_lists_is_bounded(kind: Kind
     let server = Server::start(kind).await;
     let client = server.client();
     put_many(&client).await;
-    let (held, series) = (lists_read_slowly(&server, 120), "quorate_lists_reference_bytes");
+    let (held, series) = (lists_read_slowly(&server, 160), "quorate_lists_reference_bytes");
     reaches(&server, "quorate_lists_refused_total", 1.0).await;
     let bytes = metric(&server, series);
     // The last accepted list may exceed the limit.
@@ -487,17 +487,22 @@ async fn memory_for_slowly_read_lists_of_a_database_is_bounded(_: Kind) {
     // Each transaction lists 40 MB.
     let list = || op(Request::RequestRange(prefix("k")));
     let transaction = txn(vec![list(), list(), list(), list()]);
-    let call = |count| unread(&server, count, "/etcdserverpb.KV/Txn", &transaction);
+    let transactions = |count| unread(&server, count, "/etcdserverpb.KV/Txn", &transaction);
     let series = "quorate_lists_reference_bytes";
     // Reads that run at the same time would drop their rows once the limit is reached, and begin again. On a busy machine
-    // they would then exceed the request timeout. Therefore, each list is read before the next one.
+    // they would then exceed the request timeout. Therefore, each list is read before the next one, and a list of 10 MB
+    // is the one that reaches the limit.
     let mut held = Vec::new();
-    for number in 1..=7 {
-        held.push(SlowReaders::begin(call(1)));
+    for number in 1..=6 {
+        held.push(SlowReaders::begin(transactions(1)));
         reaches(&server, series, f64::from(number) * 40_000_000.0).await;
     }
-    let waiting = call(13);
-    reaches(&server, "quorate_lists_refused_total", 13.0).await;
+    for number in 25..=27 {
+        held.push(lists_read_slowly(&server, 1));
+        reaches(&server, series, f64::from(number) * 10_000_000.0).await;
+    }
+    let waiting = transactions(13);
+    reaches(&server, "quorate_lists_refused_total", 1.0).await;
     let grown = server.memory("RssAnon").saturating_sub(before) as usize / MIB;
     assert!(grown < 512, "memory grew by {grown} MiB");
     refused(client.range(prefix("k")).await, Code::Unknown, TOO_MANY);
